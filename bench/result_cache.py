@@ -30,11 +30,10 @@ def digest(sources: Iterable[str]) -> str:
 
 
 def encode(value: Any) -> Any:
-    """Return a result as JSON: dataclasses by their name and the fields that have no default value. A row's case is
-    left out."""
+    """Return a result as JSON: dataclasses by their name and the fields that have no default value."""
     if is_dataclass(value):
-        given = {one: getattr(value, one.name) for one in fields(value) if one.name != "case"}
-        return {type(value).__name__: {one.name: encode(own) for one, own in given.items() if own != one.default}}
+        given = {one.name: encode(own) for one in fields(value) if (own := getattr(value, one.name)) != one.default}
+        return {type(value).__name__: given}
     if isinstance(value, Fraction):
         return {"Fraction": {"numerator": value.numerator, "denominator": value.denominator}}
     if isinstance(value, Mapping):

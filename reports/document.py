@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from headcount.bench.output.csv_format import table_as_csv as table_as_csv
-from headcount.bench.result import Table, as_table
+from headcount.bench.result import Table
 from headcount.bench.table import Column
-from headcount.bench.table import Section as TableSection
 from headcount.reports.facts import Facts, values_of
 
 Maker = Callable[[Facts], str]
@@ -108,15 +107,14 @@ def records(rows: Sequence[Mapping[str, Any]], formats: Mapping[str, Mapping[str
     return table(columns, rows)
 
 
-def rows_of(printed: Table | TableSection, *keys: str, code: str = "", below: bool = True) -> str:
+def rows_of(printed: Table, *keys: str, code: str = "") -> str:
     """Return a table with its footnotes and the lines below it: all columns, or those called ``keys``; the column
     ``code`` is set as code."""
-    printed = as_table(printed)
     printed = printed.only(*keys) if keys else printed
     rows = [{key: f"`{value}`" if key == code else value for key, value in row.items()} for row in values_of(printed)]
     marked = printed.note_column
     made = table(printed.columns, rows, [row.notes for row in printed.rows] if marked else (), marked)
-    return "\n\n".join([made, *(printed.below if below else ())])
+    return "\n\n".join([made, *printed.below])
 
 
 def anchor(title: str) -> str:
