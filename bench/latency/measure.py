@@ -26,9 +26,9 @@ POISON_BYTES = 2**28
 """Bytes that are filled with NaN before an implementation is checked on a GPU."""
 RATIOS = {"to_mha": "mha", "to_inner": "mha-inner", "overhead": "mqa", "to_dense": "dense"}
 """Ratio -> role of the row that is its denominator. ``overhead`` is that of routing, over dense MQA."""
-
 CASE_FIELDS = ("subject", "name", "seq_len", "batch_size", "dtype", "device", "routing", "which", "tokens")
 """Facts of a case that its records have too."""
+
 PROFILED_ROLES = ("mqa", "dense")
 """Roles of the rows whose kernels are recorded beside those of the fastest implementation."""
 
@@ -279,9 +279,7 @@ def add_ratios(rows: Sequence[LatencyRecord], control: LatencyRecord) -> list[La
     return [replace(row, **_ratios(row, by_role, noises)) if row.wall_ms else row for row in rows]
 
 
-def _ratios(
-    row: LatencyRecord, by_role: Mapping[str, LatencyRecord], noises: Mapping[str, Ratio]
-) -> dict[str, str | records.Interval]:
+def _ratios(row: LatencyRecord, by_role: Mapping[str, LatencyRecord], noises: Mapping[str, Ratio]) -> dict[str, Any]:
     """Return the noise floors of a timed row, and its ratios with how they compare and their verdicts, by field."""
     floors = {"noise_floor": noises.get(row.common_timing(row)), "noise_floor_wall": noises[records.WALL]}
     found: dict[str, Any] = {key: asdict(noise) for key, noise in floors.items() if noise}
