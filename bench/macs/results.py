@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from headcount.bench.result import as_table, format_macs
-from headcount.bench.table import Row, Section, plural
+from headcount.bench.result import as_table
+from headcount.bench.table import Row, Section
 
 
 def _rows(printed: Sequence[Section], name: str) -> Sequence[Row]:
