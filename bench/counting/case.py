@@ -11,7 +11,7 @@ from typing import Any
 from headcount.bench.case import Case
 from headcount.bench.counters import base, registry
 from headcount.bench.counters.base import CounterError, ToolCount, version_note
-from headcount.bench.counting.choices import CLOSED_FORM, check_device
+from headcount.bench.counting.choices import check_device
 from headcount.bench.counting.result import Count, Parameter
 from headcount.bench.trace.collector import importing
 from headcount.formulas.ledger import Ledger
@@ -150,21 +150,3 @@ def rule_agreement(tools: Iterable[ToolCount]) -> list[str]:
 def counted_params(count: Count) -> int | None:
     """Return the parameters of the module of a case; None where none was built."""
     return count.params if any(tool.result for tool in count.tools) else None
-
-
-def as_records(preset: str | None, case: Case, count: Count, **facts: Any) -> list[dict[str, Any]]:
-    """Return the count of a case as JSON with raw integers: a record for the closed form and one for each tool.
-
-    Each has ``preset``, ``counter``, ``device``, ``input``, ``macs``, ``params``, ``active_params``, ``ledger`` and
-    ``facts``; a tool's also what base.as_record returns.
-    """
-    common = {
-        "input": dict(case.lengths),
-        "params": count.ledger.params,
-        "counted_params": counted_params(count),
-        "active_params": count.ledger.active_params,
-        **facts,
-        "ledger": count.ledger.as_records(),
-    }
-    closed = {"preset": preset, "counter": CLOSED_FORM, "device": None, "macs": count.ledger.macs, **common}
-    return [closed, *({"preset": preset, **base.as_record(tool), **common} for tool in count.tools)]

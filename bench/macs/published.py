@@ -11,7 +11,7 @@ from functools import cache, partial
 from typing import Any
 
 from headcount.bench.case import LENGTHS, Case, describe_input
-from headcount.bench.counting.case import case_as_json, count_case, counted_params, disagreements, rule_agreement
+from headcount.bench.counting.case import count_case, counted_params, disagreements, rule_agreement
 from headcount.bench.counting.result import Count
 from headcount.bench.macs.columns import Accounts, counter_columns
 from headcount.bench.result import Row, Table, columns_of, shown, to_json
@@ -168,9 +168,10 @@ class ModelRow(Row):
         return [*filter(None, texts), *self.accounts.notes]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields, and the count with what each tool reports."""
-        data = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("case", "count")}
-        return to_json({**data, **case_as_json(self.case, self.count)})
+        """Return what is printed, the input's lengths, and the count with what each tool reports."""
+        names = [one.name for one in fields(self) if one.name != "case"]
+        data = {name: getattr(self, name) for name in (*names, "macs", "params", "active_params")}
+        return to_json(data | {"input": dict(self.case.lengths)})
 
 
 @dataclass(frozen=True)

@@ -80,10 +80,10 @@ def test_every_counter_counts_a_row(folder, capsys, monkeypatch):
     monkeypatch.setattr(tables, "load", lambda name: replace(table, rows=table.rows[:1]))
     assert main(["jetmoe", "--format", "json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["tables"][0]["rows"]
-    macs = {count["counter"]: count["macs"] for count in row["counts"]}
+    macs = {tool["counter"]: tool["result"]["macs"] for tool in row["count"]["tools"]}
     assert macs.keys() == {*registry.NAMES}
     assert macs["torch"] == row["macs"] == min(macs.values()) == 606_085_120
-    assert row["counted_params"] == 60_522_496
+    assert row["count"]["params"] == 60_522_496
 
 
 def test_unknown_quantity_or_key_raises(folder):
