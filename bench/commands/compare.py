@@ -20,8 +20,8 @@ from headcount.bench.errors import UsageError
 from headcount.bench.isolated.target import TARGET, add_target_options, parse_target
 from headcount.bench.macs import cases, columns, entries
 from headcount.bench.render import realised
-from headcount.bench.result import Result, Table, as_table, format_macs
-from headcount.bench.snapshot.sections import COMPARED, sections
+from headcount.bench.result import Result, Table, format_macs
+from headcount.bench.snapshot import tables as snapshot
 from headcount.bench.table import plural
 from headcount.formulas.plan import GRAMMAR
 from headcount.formulas.plan import parse as parse_plan
@@ -92,7 +92,7 @@ def _models(args: argparse.Namespace) -> Result:
 def _counts(args: argparse.Namespace, counts: Sequence[Count], names: Sequence[str]) -> Result:
     """Return the differences of two counts by module and kind."""
     a, b = counts
-    return _result(args, [*map(as_table, sections(a, b, COMPARED, names=names))], a.macs - b.macs)
+    return _result(args, snapshot.tables(a, b, snapshot.COMPARED, names=names), a.macs - b.macs)
 
 
 def _result(args: argparse.Namespace, tables: Sequence[Table], difference: int, crossed: Sequence[Any] = ()) -> Result:

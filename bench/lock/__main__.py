@@ -23,7 +23,7 @@ from dataclasses import replace
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from headcount.bench.cli import Parser, Work, add_output, check_not_input, exit_process, serve
+from headcount.bench.cli import Parser, add_output, check_not_input, exit_process, serve
 from headcount.bench.contractions import linalg
 from headcount.bench.counting.choices import DEVICES, check_device
 from headcount.bench.counting.count import count_module
@@ -42,9 +42,10 @@ from headcount.bench.isolated.user_code import is_below
 from headcount.bench.lock.history import badge, history
 from headcount.bench.lock.workflow import workflow
 from headcount.bench.output.files import write
+from headcount.bench.result import Result
 from headcount.bench.snapshot import file
 from headcount.bench.snapshot.difference import LIMITED, contractions, equal, failures, summary, unmet_limits
-from headcount.bench.snapshot.sections import LOCKED, merge_targets, sections
+from headcount.bench.snapshot.tables import LOCKED, merge_targets, tables
 from headcount.bench.table import plural
 from headcount.models.configs.numbers import parse_amount
 
@@ -90,8 +91,8 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     return serve(prog, parser(prog), plan, argv)
 
 
-def plan(args: argparse.Namespace) -> Work | str:
-    """Return the work for ``args``; the module is counted before anything is printed."""
+def plan(args: argparse.Namespace) -> Result | str:
+    """Return the result for ``args``; the module is counted before anything is printed."""
     if args.workflow:
         return workflow().removesuffix("\n")
     if args.plot and not args.history:
@@ -192,7 +193,7 @@ def _place(package: str) -> Path | None:
     return found and Path(found.origin or next(iter(found.submodule_search_locations)))
 
 
-def _compare(args: argparse.Namespace, found: Sequence[tuple[Count, Count]]) -> Work | str:
+def _compare(args: argparse.Namespace, found: Sequence[tuple[Count, Count]]) -> Result | str:
     """Return the tables of the difference, or a line for each target where all counts are as locked.
 
     A table that people read leaves out the targets that are as locked.
@@ -203,13 +204,13 @@ def _compare(args: argparse.Namespace, found: Sequence[tuple[Count, Count]]) -> 
         lines.append(f"{start}as locked, {_totals(new)}")
         words.append(f"{new.label} " * (len(found) > 1) + summary(old, new))
         if why or not equal(old, new) or args.format not in ("text", "md"):
-            parts.append((new.label, sections(old, new, LOCKED, [start + one for one in why])))
+            parts.append((new.label, tables(old, new, LOCKED, [start + one for one in why])))
     if not parts:
         if args.out:
             write(args.out, "".join(f"{line}\n" for line in lines))
         return "\n".join(lines)
-    tables = merge_targets(parts) if len(found) > 1 else parts[0][1]
-    return Work(tables, result=lambda printed: f"{args.check}: {'; '.join(words)}.")
+    changed = merge_targets(parts, LOCKED) if len(found) > 1 else parts[0][1]
+    return Result(changed, lambda: f"{args.check}: {'; '.join(words)}.")
 
 
 def _write(counted: Sequence[Count], path: str | None) -> str:

@@ -15,7 +15,7 @@ from headcount.bench.output.files import write
 from headcount.bench.render import emit
 from headcount.bench.snapshot import file
 from headcount.bench.snapshot.difference import failures, summary
-from headcount.bench.snapshot.sections import LOCKED, sections
+from headcount.bench.snapshot.tables import LOCKED, tables
 
 
 class CostChanged(AssertionError):
@@ -41,9 +41,9 @@ class Lock(Count):
         locked = file.read(path, target)
         counted = replace(self, limits=locked.limits)
         if failures(locked, counted):
-            table = io.StringIO()
-            emit(sections(locked, counted, LOCKED), "text", table)
-            raise CostChanged(f"{path}: {summary(locked, counted)}\n\n{table.getvalue()}")
+            text = io.StringIO()
+            emit(tables(locked, counted, LOCKED), "text", text)
+            raise CostChanged(f"{path}: {summary(locked, counted)}\n\n{text.getvalue()}")
 
 
 def lock(

@@ -13,9 +13,8 @@ from headcount.bench.case import Case, describe_input
 from headcount.bench.macs import cases
 from headcount.bench.macs.cases import CountedCase
 from headcount.bench.macs.crossover import Crossover, crossovers
-from headcount.bench.result import Row, Table, as_table, columns_of, shown
-from headcount.bench.snapshot.sections import COMPARED
-from headcount.bench.snapshot.sections import sections as saved_sections
+from headcount.bench.result import Row, Table, columns_of, shown
+from headcount.bench.snapshot import tables as snapshot
 from headcount.bench.table import Column, macs_column
 from headcount.formulas import conventions
 from headcount.formulas.ledger import MAC_KINDS, Entry, Size, total_of
@@ -147,7 +146,7 @@ def tables(a: Compared, b: Compared, counters: Sequence[str], device: str | None
     title = f"{a.name} against {b.name}"
     by_kind = part_table("kind", f"{title}: MACs by kind", by_part(kind_in, a, b, macs), macs, notes)
     if isinstance(a, CountedCase) and isinstance(b, CountedCase):
-        found = [*map(as_table, saved_sections(a.count, b.count, COMPARED, names=(a.name, b.name))), by_kind]
+        found = [*snapshot.tables(a.count, b.count, snapshot.COMPARED, names=(a.name, b.name)), by_kind]
         return [*found, _crossover_table(a, b, macs, counters, device)] if a.letters() and b.letters() else found
     by_block = part_table("block", f"{title}: MACs by block", by_part(block_in, a, b, macs), macs, notes)
     params = by_part(block_in, a, b, PARAMS, with_zeros=True)

@@ -8,7 +8,7 @@ from headcount.bench.contractions.audit import UNKNOWN, AuditLine
 from headcount.bench.counting.result import WRITTEN_ELEMENTWISE, Count, Parameter
 from headcount.bench.snapshot import difference, file
 from headcount.bench.snapshot.difference import ELEMENTWISE, MACS, PARAMS, equal, summary
-from headcount.bench.snapshot.sections import COMPARED, LOCKED, sections
+from headcount.bench.snapshot.tables import COMPARED, LOCKED, LockedFact, tables
 from headcount.formulas.ledger import Entry, Ledger
 
 
@@ -110,8 +110,8 @@ def test_unsupported_operation_is_a_difference():
 def test_uncalled_modules_are_a_difference_where_both_are_known():
     ran, skipped = count(*ONE.ledger, uncalled=()), count(*ONE.ledger, uncalled=("vision",))
     assert not equal(ran, skipped) and equal(ONE, skipped) and equal(skipped, skipped)
-    (table, how) = sections(skipped, ran, LOCKED)
-    assert [row.values for row in how.rows] == [{"what": "did not run", "locked": "vision", "counted": None}]
+    (_, how) = tables(skipped, ran, LOCKED)
+    assert how.rows == [LockedFact(None, "did not run", "vision", None)]
 
 
 def test_inputs_and_versions_are_no_difference():
@@ -132,9 +132,8 @@ TERMS = st.lists(
 @given(TERMS, TERMS)
 def test_differences_add_up(left, right):
     old, new = count(*left), count(*right)
-    for sides, sign in ((LOCKED, 1), (COMPARED, -1)):
-        rows = [row.values for row in sections(old, new, sides)[0].rows]
-        before, after = (side.lower() for side in (sides.old, sides.new))
+    for sides, before, after, sign in ((LOCKED, "locked", "counted", 1), (COMPARED, "a", "b", -1)):
+        rows = [vars(row) for row in tables(old, new, sides)[0].rows]
         assert (rows[-1][before], rows[-1][after]) == (old.macs, new.macs)
         assert rows[-1]["difference"] == sign * (new.macs - old.macs)
         for key in (before, after, "difference"):
