@@ -11,19 +11,27 @@ from headcount.formulas.ledger import flops
 
 
 class Row:
-    """Base of the dataclasses of rows; a type of rows replaces what it needs.
+    """Base of the dataclasses of rows; a type of rows replaces what it needs, by a field or a property."""
 
-    Attributes:
-        notes: footnotes of the row.
-        failures: lines for standard error; one is enough for exit code 1.
-        total: the row sums rows above it, and is left out of CSV.
-        exit_code: that of the error by which the row has no numbers.
-    """
+    @property
+    def notes(self) -> Sequence[str]:
+        """Footnotes of the row."""
+        return ()
 
-    notes: Sequence[str] = ()
-    failures: Sequence[str] = ()
-    total: bool = False
-    exit_code: int = 0
+    @property
+    def failures(self) -> Sequence[str]:
+        """Lines for standard error; one is enough for exit code 1."""
+        return ()
+
+    @property
+    def total(self) -> bool:
+        """Whether the row sums rows above it, and is left out of CSV."""
+        return False
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the error by which the row has no numbers."""
+        return 0
 
 
 R = TypeVar("R", bound=Row)
