@@ -20,10 +20,11 @@ from unittest.mock import patch
 
 from headcount.__main__ import COMMANDS
 from headcount.bench import accounts
+from headcount.bench.case import Case
 from headcount.bench.counting.choices import parse_counters
 from headcount.bench.counting.result import Count
 from headcount.bench.derive import __main__ as derive
-from headcount.bench.macs import cases, compare, grid, published
+from headcount.bench.macs import compare, grid, published
 from headcount.bench.macs.columns import Accounts
 from headcount.bench.macs.compare import CrossoverRow, PartRow
 from headcount.bench.output.files import write
@@ -93,7 +94,7 @@ def reported(table: str, row: str) -> dict[str, int]:
     """Count the model of a row of a published table, and return what every counter reports, in MACs."""
     counters, again = parse_counters(None), _regenerated(table)
     (made,) = check_rows([again.row(row, again.measured(row, counters))])
-    return {tool.counter: tool.macs for tool in made.count.tools}
+    return {tool.counter: tool.macs for tool in made.count.tools or () if tool.macs is not None}
 
 
 @cache
@@ -106,7 +107,7 @@ def grid_agreement(spec: str) -> dict[str, int]:
     points with a printed equation, by column heading."""
     rows = check_rows(grid.count_grid(grid.parse(spec), parse_counters(None)).rows)
     counts = [count for row in rows for _, count in row.forms]
-    tools = [tool for count in counts for tool in count.tools]
+    tools = [tool for count in counts for tool in count.tools or ()]
     printed = [row for row in rows if row.printed_equation_macs is not None]
     return {
         "points": len(counts),
@@ -154,8 +155,8 @@ def audit() -> list[Cell]:
 
 
 def comparison(a: str, b: str) -> tuple[list[PartRow], list[CrossoverRow]]:
-    """Compare two models: by block, and the crossovers, confirmed by PyTorch's own counter."""
-    by_block, *_, crossed = compare.tables(*map(cases.parse, (a, b)), ["torch"], None)
+    """Compare two presets: by block, and the crossovers, confirmed by PyTorch's own counter."""
+    by_block, *_, crossed = compare.tables(Case.of(a), Case.of(b), ["torch"], None)
     return check_rows(by_block.rows), check_rows(crossed.rows)
 
 

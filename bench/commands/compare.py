@@ -66,10 +66,12 @@ def _models(args: argparse.Namespace) -> Result:
     if len(args.models) != 2:
         raise UsageError(ONE_OR_TWO)
     given, (a, b) = assumptions_of(args), _sides(args)
-    if any(isinstance(side, Count) for side in (a, b)):
+    if isinstance(a, Count) or isinstance(b, Count):
         if args.counter or args.columns:
             raise UsageError("--counter and --columns go with models that are counted now, and no file of a count")
-        counts = [side if isinstance(side, Count) else side.count for side in (a, b)]
+        # neither is a preset: parse_sides refuses that
+        sides = [side for side in (a, b) if not isinstance(side, Case)]
+        counts = [side if isinstance(side, Count) else side.count for side in sides]
         names = [text if isinstance(side, Count) else side.name for text, side in zip(args.models, (a, b), strict=True)]
         return _counts(args, counts, names)
     # it imports sympy

@@ -125,7 +125,8 @@ def _counted(
 
 def listing() -> str:
     """Return the names of everything that the commands know."""
-    *others, last = (f"{', '.join(one.grid.letters)} ({one.label})" for one in variants_with("grid").values())
+    grids = [f"{', '.join(one.grid.letters)} ({one.label})" for one in variants_with("grid").values() if one.grid]
+    *others, last = grids
     lines = {
         "tables": ", ".join(tables.names()),
         "figures": ", ".join(tables.figure_names()),

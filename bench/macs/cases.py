@@ -29,13 +29,9 @@ from headcount.models.configs.targets import has_closed_form, split
 class CountedCase:
     """A user module or a configuration, counted in another process, as a side of a comparison."""
 
+    target: Target
     count: Count
     preset: None = None
-
-    @property
-    def target(self) -> Target:
-        """What was counted."""
-        return self.count.target
 
     @property
     def name(self) -> str:
@@ -50,7 +46,7 @@ class CountedCase:
     @cached_property
     def ledger(self) -> Ledger:
         """The products of the run, and an entry for the parameters of each module."""
-        modules = [one for one in self.count.modules if one.params]
+        modules = [one for one in self.count.modules or () if one.params]
         weights = (counted_weights(one.path, one.params, one.active_params) for one in modules)
         return Ledger((*self.count.ledger, *weights))
 
@@ -78,7 +74,8 @@ class CountedCase:
 
     def at(self, letter: str, size: int) -> "CountedCase":
         """Return the module built with another size."""
-        return CountedCase(count_module(replace(self.target, settings={**self.target.settings, letter: size})))
+        target = replace(self.target, settings={**self.target.settings, letter: size})
+        return CountedCase(target, count_module(target))
 
 
 Side = Case | CountedCase | Count
@@ -160,7 +157,7 @@ def parse(text: str, **options: Any) -> Side:
     given = dict.fromkeys(("set", "input", "dtype")) | options
     target = parse_target(text, Namespace(**given))
     if ":" in target.spec or is_configuration(target.spec):
-        return CountedCase(count_module(target))
+        return CountedCase(target, count_module(target))
     called = ",".join((text, *(given["set"] or ())))
     case = Case.of(target.spec, target.settings, target.lengths, called=called)
     # Raise for a length beyond the model's positions before anything is printed.
@@ -173,12 +170,12 @@ def counted(case: Case | CountedCase, counters: Sequence[str], device: str | Non
 
     For a user module it is headcount's count under the name of every counter.
     """
+    found: dict[str, int | str] = {}
     if isinstance(case, CountedCase):
-        return dict.fromkeys(counters, case.ledger.macs)
-    tools = count_case(case, counters, device=device).tools
-    return {
-        tool.counter: tool.reason if tool.macs is None else tool.macs - sum(tool.additions.values()) for tool in tools
-    }
+        return found | dict.fromkeys(counters, case.count.dispatched)
+    for tool in count_case(case, counters, device=device).tools or ():
+        found[tool.counter] = tool.reason or "" if tool.macs is None else tool.macs - sum(tool.additions.values())
+    return found
 
 
 def is_saved(text: str) -> bool:

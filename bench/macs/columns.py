@@ -164,7 +164,7 @@ def _module_value(name: str, count: Count, given: Assumptions) -> Any:
     if count.other_flops is not None and given.prices == prices.PRICES:
         known |= {key: sum(count.other_flops.get(kind, 0) for kind in kinds) for key, kinds in OTHER_FLOPS.items()}
     # a text is the reason why there is no number
-    found = (known | dict(count.columns)).get(name, "known of presets alone")
+    found = (known | dict(count.columns or {})).get(name, "known of presets alone")
     if isinstance(found, str):
         raise NoAccount(found)
     return found
@@ -202,10 +202,12 @@ def table_of(cases: Sequence[Case], heading: str, names: Sequence[str], given: A
     rows = []
     for case in cases:
         inputs.setdefault(describe_input(case.lengths), []).append(case.name)
-        for form, one in {None: case, "ideal": case.ideal}.items():
-            if form is None or one not in (None, case):
-                label = f"{case.name}, {form}" if form else case.name
-                rows.append(MemoryRow(label, one, {"preset": case.preset, "form": form, "input": dict(case.lengths)}))
+        forms: dict[str | None, Case] = {None: case}
+        if case.ideal and case.ideal != case:
+            forms["ideal"] = case.ideal
+        for form, one in forms.items():
+            label = f"{case.name}, {form}" if form else case.name
+            rows.append(MemoryRow(label, one, {"preset": case.preset, "form": form, "input": dict(case.lengths)}))
     notes = [f"Input of {', '.join(those)}: {lengths}." for lengths, those in inputs.items()]
     notes += filter(None, [ideal_statement(cases)])
     return with_accounts(_memory(heading, Column("row", "preset"), notes, rows), names, given, with_ideal=False)

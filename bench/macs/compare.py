@@ -22,7 +22,7 @@ from headcount.formulas.published import tables as published
 from headcount.formulas.symbols import symbol
 from headcount.models.configs.base import ConfigError
 
-BLOCKS: dict[str, Callable[[Entry], int]] = {
+BLOCKS = {
     "attention": conventions.attention,
     "feed-forward": conventions.feed_forward,
     "vocabulary": conventions.vocabulary,
@@ -178,7 +178,7 @@ def by_part(
         for one in quantities:
             amounts[one.key] = _amount(one, *(entries.get(part, ()) for entries in entries_of))
             if one.key in sums:
-                sums[one.key] += amounts[one.key].difference
+                sums[one.key] += amounts[one.key].difference or 0
                 amounts[one.key] = replace(amounts[one.key], running_total=sums[one.key])
         if with_zeros or any(one.a or one.b for one in amounts.values()):
             rows.append(PartRow(part, amounts))
@@ -191,7 +191,7 @@ def _amount(
 ) -> Amount:
     """Return a quantity of the entries of both sides."""
     left, right = (total_of(map(quantity.amount, entries)) for entries in (of_a, of_b))
-    return Amount(left, right, None if None in (left, right) else left - right, running_total)
+    return Amount(left, right, None if left is None or right is None else left - right, running_total)
 
 
 def part_table(
@@ -252,7 +252,7 @@ class Change:
     letter: str
     which: str
     rule: Quantity
-    built: dict[int, list[Compared] | str] = field(default_factory=dict)
+    built: dict[int, list[Compared]] = field(default_factory=dict)
 
     def difference_at(self, size: Size) -> Size:
         """Return A - B at a size, an integer or a symbol."""
@@ -262,38 +262,45 @@ class Change:
         )
         return left - right
 
-    def build(self, size: int) -> list[Compared] | str:
-        """Return A and B at an integer, or why they cannot be built."""
+    def build(self, size: int) -> list[Compared]:
+        """Return A and B at an integer. Raises ConfigError where they cannot be built."""
         if size not in self.built:
             pair = (("A", self.a), ("B", self.b))
-            try:
-                self.built[size] = [s.at(self.letter, size) if side in self.which else s for side, s in pair]
-            except ConfigError as error:
-                self.built[size] = f"{self.letter} = {size}: {error}"
+            self.built[size] = [s.at(self.letter, size) if side in self.which else s for side, s in pair]
         return self.built[size]
+
+    def why_not(self, size: int) -> str:
+        """Return why A and B cannot be built at an integer; empty where they can."""
+        try:
+            self.build(size)
+        except ConfigError as error:
+            return f"{self.letter} = {size}: {error}"
+        return ""
 
     def nearest_buildable(self, crossover: Crossover) -> Crossover | None:
         """Return a crossover between the nearest sizes that can be built; None where there is none within NEAR."""
-        ends = []
-        for start, step in ((crossover.below, -1), (crossover.above, 1)):
-            near = range(start, max(-1, start + step * NEAR), step)
-            ends.append(next((size for size in near if not isinstance(self.build(size), str)), None))
-        if None in ends:
+        below, above = self._buildable(crossover.below, -1), self._buildable(crossover.above, 1)
+        if below is None or above is None:
             return None
-        wider = Crossover(*ends, *map(self.difference_at, ends))
+        wider = Crossover(below, above, self.difference_at(below), self.difference_at(above))
         return wider if sign(wider.at_below) != sign(wider.at_above) else None
+
+    def _buildable(self, start: int, step: int) -> int | None:
+        """Return the nearest size from ``start`` on, in steps of 1 or -1, that can be built."""
+        near = range(start, max(-1, start + step * NEAR), step)
+        return next((size for size in near if not self.why_not(size)), None)
 
 
 def _rows_of_change(change: Change, counters: Sequence[str], device: str | None) -> Iterator[CrossoverRow]:
     letter, unknown = change.letter, symbol(change.letter)
     difference = expand(change.difference_at(unknown))
     # no experts or heads may be a size, no tokens is none
-    least = 1 if letter == "T" or isinstance(change.build(0), str) else 0
+    least = 1 if letter == "T" or change.why_not(0) else 0
     # A router over 0 heads or 1 head is omitted, so the polynomial may hold from 2 on only.
     small = {} if letter == "T" else {n: change.difference_at(n) for n in range(least, 2)}
     exceptions = {n: value for n, value in small.items() if value != difference.subs(unknown, n)}
-    apart = " and ".join(f"{value:,} at {letter} = {n}" for n, value in exceptions.items())
-    apart = [f"A - B is {apart}"] if apart else []
+    values = " and ".join(f"{value:,} at {letter} = {n}" for n, value in exceptions.items())
+    apart = [f"A - B is {values}"] if values else []
     row = CrossoverRow(
         account=change.rule.head,
         letter=letter if change.which == "AB" else f"{letter} of {change.which}",
@@ -308,7 +315,7 @@ def _rows_of_change(change: Change, counters: Sequence[str], device: str | None)
     )
     found = crossovers(difference, unknown, least, exceptions)
     for crossover in found:
-        reasons = [why for n in (crossover.below, crossover.above) if isinstance(why := change.build(n), str)]
+        reasons = [why for n in (crossover.below, crossover.above) if (why := change.why_not(n))]
         built = change.nearest_buildable(crossover) if reasons else crossover
         counted, notes, failures = _confirm(change, built, counters, device) if built else ("cannot be built", [], [])
         notes = [*apart, *reasons[:1], *notes]
@@ -329,9 +336,11 @@ def _confirm(
     for size, expected in ((crossover.below, crossover.at_below), (crossover.above, crossover.at_above)):
         left, right = (cases.counted(side, counters, device) for side in change.build(size))
         for name in left:
-            reasons = [reading for reading in (left[name], right[name]) if isinstance(reading, str)]
-            if reasons:
-                return "no module", reasons[:1], []
-            if left[name] - right[name] != expected:
+            of_a, of_b = left[name], right[name]
+            if isinstance(of_a, str):
+                return "no module", [of_a], []
+            if isinstance(of_b, str):
+                return "no module", [of_b], []
+            if of_a - of_b != expected:
                 failures.append(f"{change.letter} = {size}: {name} does not count a difference of {expected:,}")
     return ("no" if failures else ", ".join(counters)), failures, failures

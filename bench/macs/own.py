@@ -128,8 +128,8 @@ class _Models:
             except ERRORS as error:
                 self.failed[number] = error
         if len(self.failed) == len(table.rows) or (self.failed and find_rule):
-            number, error = min(self.failed.items())
-            raise NotCounted(f"{path}: {self.message(table.rows[number], error)}", error)
+            number, first = min(self.failed.items())
+            raise NotCounted(f"{path}: {self.message(table.rows[number], first)}", first)
 
     def message(self, row: PrintedRow, error: Exception) -> str:
         """Return an error of a row with its line, in the words of a table."""
@@ -182,15 +182,14 @@ class _Models:
     def why_not(self, row: PrintedRow, rule: str) -> str:
         """Return why a rule does not apply to the model of a row; empty where it does."""
         model = self.of(row.target, row.set)
-        is_module = isinstance(model, _Module)
-        if is_module and _is_of_presets(rule):
+        if isinstance(model, _Module) and _is_of_presets(rule):
             return _needs_preset(rule, row.target)
         if not rule or not CONVENTIONS[rule].backward:
             return ""
-        if is_module and not model.counted.tokens:
+        if isinstance(model, _Module) and not model.counted.tokens:
             return f"rules are per token, and the inputs of {row.target} have none"
         try:
-            flops_per_token(model.counted if is_module else model, CONVENTIONS[rule])
+            flops_per_token(model.counted if isinstance(model, _Module) else model, CONVENTIONS[rule])
         except UsageError as error:
             return str(error)
         return ""
@@ -264,7 +263,8 @@ def _source(table: PublishedTable) -> list[str]:
 
 def _judged(table: PublishedTable, models: _Models) -> Table[CellRow]:
     """Return the table with a row for each printed cell, and a sentence to quote for each quantity below."""
-    counted = replace(table, rows=[row for number, row in enumerate(table.rows) if number not in models.failed])
+    known = tuple(row for number, row in enumerate(table.rows) if number not in models.failed)
+    counted = replace(table, rows=known)
     cells = judge(counted, models.of, models.why_not)
     rows: list[CellRow] = []
     for number, row in enumerate(table.rows):

@@ -145,7 +145,7 @@ class ModelRow(Row):
         return _params(self.count)
 
     @property
-    def active_params(self) -> int:
+    def active_params(self) -> int | None:
         """Parameters that a token uses."""
         return self.count.ledger.active_params
 
@@ -161,7 +161,7 @@ class ModelRow(Row):
     @property
     def notes(self) -> list[str]:
         """The arithmetic, where and why not a counter counted, the failures, and the reasons for missing accounts."""
-        tools = self.count.tools
+        tools = self.count.tools or ()
         reasons = [tool.reason for tool in tools if tool.reason]
         reasons += [f"{tool.counter} on {tool.device}: {tool.why_there}" for tool in tools if tool.why_there]
         texts = dict.fromkeys((self.because, *reasons, *self.failures))
@@ -369,7 +369,8 @@ class ReproducedTable:
         for row in self.printed.rows:
             fitting = {name: found[row.name] for name, found in ranges.items() if row.name in found}
             rows.append(VocabularyRow(row.name, _params_of(row, self._params), fitting))
-        sizes = sorted({case.config.vocab_size for case in self.cases.values()})
+        # models whose printed parameters imply a vocabulary have one
+        sizes = sorted({case.config.vocab_size for case in self.cases.values()})  # type: ignore[union-attr]
         note = (
             f"{self._params[0].statement} At every vocabulary size, in closed form; the models above "
             f"have {', '.join(f'{size:,}' for size in sizes)}."
@@ -471,11 +472,15 @@ def row_of(place: str, cell: Judged) -> CellRow:
 
 def sentence(models: Sequence[ModelRow], cells: Sequence[CellRow]) -> str:
     """Return how many printed models and cells have each verdict, and how many counts are wrong."""
+    verdicts = {
+        "printed row": [row.verdict for row in models],
+        "printed figure": [row.verdict for row in cells],
+    }
     parts = []
-    for what, rows in {"printed row": models, "printed figure": cells}.items():
-        if rows:
-            parts.append(count_verdicts((row.verdict for row in rows if row.verdict != "no printed value"), what))
-    return "; ".join([*parts, *rule_agreement(tool for row in models for tool in row.count.tools)]) + "."
+    for what, found in verdicts.items():
+        if found:
+            parts.append(count_verdicts((verdict for verdict in found if verdict != "no printed value"), what))
+    return "; ".join([*parts, *rule_agreement(tool for row in models for tool in row.count.tools or ())]) + "."
 
 
 def count_verdicts(verdicts: Iterable[str], what: str) -> str:
