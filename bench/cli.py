@@ -8,8 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from typing import Any, NoReturn
@@ -19,8 +18,8 @@ from headcount.bench.output import files, progress
 from headcount.bench.output.arguments import Help, NameList, Value
 from headcount.bench.output.layout import AUTO, RAW, UNITS, Style
 from headcount.bench.render import FORMATS, emit, open_output, write_folder
-from headcount.bench.result import Result, as_table
-from headcount.bench.table import Section, escape_controls
+from headcount.bench.result import Result
+from headcount.bench.table import escape_controls
 from headcount.models.configs.numbers import parse_float, parse_int
 from headcount.models.configs.suggest import did_you_mean
 
@@ -96,47 +95,10 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     add("--brief", action="store_true", help="print the answer without its details")
 
 
-@dataclass(frozen=True)
-class Work:
-    """The sections that a command prints, and its exit code.
-
-    ``strict``: failures of rows are printed on stderr and the exit code is 1. ``remark`` is called after the last row
-    and printed behind the time. ``result``
-    returns the last line, one sentence about all sections.
-    """
-
-    sections: Iterable[Section]
-    strict: bool = True
-    remark: Callable[[], str] = lambda: ""
-    result: Callable[[Sequence[Section]], str] = lambda printed: ""
-
-    def as_result(self) -> Result:
-        """Return the work as a result, whose sentence is read from the printed rows."""
-        printed: list[Section] = []
-
-        def sections() -> Iterator[Section]:
-            for section in self.sections:
-                kept = section.rows
-                if not isinstance(kept, Sequence):
-                    kept = []
-                    section = replace(section, rows=_keeping(section.rows, kept))
-                printed.append(replace(section, rows=kept))
-                yield section
-
-        return Result(map(as_table, sections()), lambda: self.result(printed), self.strict, self.remark)
-
-
-def _keeping(rows: Iterable[Any], kept: list[Any]) -> Iterator[Any]:
-    """Yield the rows and append them to ``kept``."""
-    for row in rows:
-        kept.append(row)
-        yield row
-
-
 def serve(
     prog: str,
     parser: argparse.ArgumentParser,
-    plan: Callable[[argparse.Namespace], Result | Work | str | Callable[[], int]],
+    plan: Callable[[argparse.Namespace], Result | str | Callable[[], int]],
     argv: Sequence[str] | None = None,
 ) -> int:
     """Run a command and return its exit code: parse ``argv``, plan, print each table as its rows are ready.
@@ -158,23 +120,22 @@ def _serve(prog: str, args: argparse.Namespace, plan: Callable[[argparse.Namespa
     if isinstance(answer, str):
         print(escape_controls(answer))
         return 0
-    if callable(answer):
+    if not isinstance(answer, Result):
         return answer()
-    result = answer.as_result() if isinstance(answer, Work) else answer
     style = partial(Style.of, wide=args.wide, unit=args.unit, flops=args.flops)
     brief = args.brief and form != "json"
-    tables = progress.with_progress(result.tables, prog, "table")
+    tables = progress.with_progress(answer.tables, prog, "table")
     if args.out and files.is_folder(args.out):
         printed = write_folder(tables, form, args.out, style, brief)
     else:
         with open_output(args.out) as stream:
-            printed = emit(tables, form, stream, style(stream), result.sentence, brief)
+            printed = emit(tables, form, stream, style(stream), answer.sentence, brief)
     rows = [row for table in printed for row in table.rows]
-    failures = [failure for row in rows for failure in row.failures if result.strict or row.exit_code]
+    failures = [failure for row in rows for failure in row.failures if answer.strict or row.exit_code]
     for failure in failures:
         print(escape_controls(f"{prog}: {failure}"), file=sys.stderr)
-    print(escape_controls(f"{time.perf_counter() - started:.1f} s{result.remark()}"), file=sys.stderr)
-    if (args.out or form != "text") and (sentence := result.sentence()):
+    print(escape_controls(f"{time.perf_counter() - started:.1f} s{answer.remark()}"), file=sys.stderr)
+    if (args.out or form != "text") and (sentence := answer.sentence()):
         print(escape_controls(sentence), file=sys.stderr)
     code = next((row.exit_code for row in rows if row.exit_code), 0)
     return code or (1 if failures else 0)

@@ -14,8 +14,8 @@ from headcount.bench.output.layout import Style
 from headcount.bench.output.markdown import Markdown
 from headcount.bench.output.progress import with_progress
 from headcount.bench.output.text import Text, wrap_note
-from headcount.bench.result import Table, as_table, to_json
-from headcount.bench.table import Row, Section, escape_controls
+from headcount.bench.result import Table, to_json
+from headcount.bench.table import escape_controls
 
 FORMATS = tuple(ENDINGS)
 SCHEMA_VERSION = 2
@@ -23,7 +23,7 @@ RENDERERS = {"text": Text, "md": Markdown, "csv": Csv, "latex": Latex}
 
 
 def emit(
-    tables: Iterable[Table | Section],
+    tables: Iterable[Table],
     form: str,
     stream: TextIO,
     style: Style | None = None,
@@ -35,7 +35,6 @@ def emit(
     ``sentence`` is called after the last row, and returns a part of JSON and the last line of text. ``brief`` leaves
     out tables of details, but not of JSON. Raises UsageError for more than one table in a CSV file.
     """
-    tables = map(as_table, tables)
     if form == "json":
         tables = [realised(table) for table in tables]
         _write_json(tables, stream, sentence())
@@ -51,22 +50,22 @@ def emit(
     return printed
 
 
-def fits(tables: Sequence[Table | Section], form: str, path: str | None = None) -> None:
+def fits(tables: Sequence[Table], form: str, path: str | None = None) -> None:
     """Raise UsageError where a CSV file would hold several tables, before any of their rows is made."""
     if form == "csv" and len(tables) > 1 and not (path and is_folder(path)):
-        names = ", ".join(as_table(table).name for table in tables)
+        names = ", ".join(table.name for table in tables)
         raise UsageError(f"a CSV file holds one table, not {names}; --out DIR/ writes a file for each")
 
 
 def write_folder(
-    tables: Iterable[Table | Section], form: str, path: str, style: Callable[[TextIO], Style], brief: bool
+    tables: Iterable[Table], form: str, path: str, style: Callable[[TextIO], Style], brief: bool
 ) -> list[Table]:
     """Write a file for each table, named after it, and return the tables with all their rows.
 
     Raises UsageError where something cannot be written.
     """
     written = []
-    for table in map(as_table, tables):
+    for table in tables:
         if brief and table.detail:
             written.append(realised(table))
             continue
@@ -80,18 +79,15 @@ def file_name(table: Table) -> str:
     return "".join(c if c.isalnum() or c in "-_.," else "-" for c in Path(table.name).name)
 
 
-def realised(table: Table | Section) -> Table:
+def realised(table: Table) -> Table:
     """Return ``table`` with its rows as a list."""
-    table = as_table(table)
     return replace(table, rows=list(with_progress(table.rows, table.name, "row")))
 
 
 def _write_json(tables: Sequence[Table], stream: TextIO, sentence: str) -> None:
     found = []
     for table in tables:
-        rows = []
-        for row in table.rows:
-            rows += row.records if isinstance(row, Row) else [to_json(row)]
+        rows = [to_json(row) for row in table.rows]
         facts = {**to_json(table.facts), "below": list(table.below)}
         found.append({"name": table.name, "title": table.title, **facts, "rows": rows})
     payload = {"schema_version": SCHEMA_VERSION, "tables": found} | ({"result": sentence} if sentence else {})

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from fractions import Fraction
-from functools import partial
 from typing import Any, Generic, TypeVar
 
-from headcount.bench.table import Column, Section
+from headcount.bench.table import Column
 from headcount.formulas.ledger import flops
 
 
@@ -104,28 +103,6 @@ def shown(make: Callable[..., Column], head: str, *words: str, **options: Any) -
 def columns_of(row: type[Row]) -> list[Column]:
     """Return the columns of a row's fields, in their order."""
     return [one.metadata["column"](one.name) for one in fields(row) if "column" in one.metadata]
-
-
-def as_table(section: "Table | Section") -> Table:
-    """Return a section, whose rows map keys to cells, as a table."""
-    if isinstance(section, Table):
-        return section
-    columns = [replace(column, value=partial(_cell, column.key)) for column in section.table.columns]
-    return Table(
-        section.table.name,
-        section.table.title,
-        columns,
-        section.rows,
-        above=section.table.notes_above,
-        below=section.below,
-        note_column=section.table.note_column,
-        facts=section.facts,
-        detail=section.detail,
-    )
-
-
-def _cell(key: str, row: Any) -> Any:
-    return row.values[key]
 
 
 def to_json(value: Any) -> Any:

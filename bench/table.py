@@ -1,13 +1,10 @@
-"""Tables: columns with unit and digits, rows of raw numbers, and sections, whose rows may be computed as they print."""
+"""Columns of tables: head, unit, digits, and how a raw value is printed."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, Literal
-
-if TYPE_CHECKING:
-    from headcount.bench.case import Case
+from typing import Any, Literal
 
 DASH = "–"
 """The cell of an unknown value, None."""
@@ -128,60 +125,3 @@ def macs_column(key: str, head: str, **options: Any) -> Column:
 def params_column(key: str, head: str, **options: Any) -> Column:
     """Return a column of parameters."""
     return Column(key, head, kind="int", of="params", **options)
-
-
-@dataclass(frozen=True)
-class Table:
-    """Columns under a title; ``name`` is the short one of command lines and labels.
-
-    ``note_column`` is the key of the column whose cells get the footnote marks, "" where rows have no notes.
-    """
-
-    name: str
-    title: str
-    columns: Sequence[Column]
-    notes_above: Sequence[str] = ()
-    note_column: str = ""
-
-
-@dataclass(frozen=True)
-class Row:
-    """One printed row: raw values by column, footnotes, JSON records, failures, and the case that it shows, if any.
-
-    ``total``: it sums rows above it, and is left out of CSV. ``exit_code``: of the error by which a row has no values.
-    """
-
-    values: dict[str, Any]
-    notes: Sequence[str] = ()
-    records: Sequence[dict[str, Any]] = ()
-    failures: Sequence[str] = ()
-    case: "Case | None" = None
-    total: bool = False
-    exit_code: int = 0
-
-
-@dataclass
-class Section:
-    """A table and its rows; the notes ``below`` are read after the last row. ``facts`` are further keys in JSON.
-
-    ``ideal``: a sentence about what the ideal forms of the rows' cases skip; empty where there are none. ``detail``:
-    ``--brief`` leaves the table out.
-    """
-
-    table: Table
-    rows: Iterable[Row]
-    below: list[str] = field(default_factory=list)
-    facts: dict[str, Any] = field(default_factory=dict)
-    ideal: str = ""
-    detail: bool = False
-
-    def only(self, *keys: str) -> "Section":
-        """Return the section with only the columns ``keys``, in this order.
-
-        Footnote marks move to the last of them where their own column is left out. Raises KeyError for a column that
-        does not exist.
-        """
-        columns = {column.key: column for column in self.table.columns}
-        marked = self.table.note_column
-        marked = marked if marked in ("", *keys) else keys[-1]
-        return replace(self, table=replace(self.table, columns=[columns[key] for key in keys], note_column=marked))

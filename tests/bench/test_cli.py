@@ -10,15 +10,19 @@ import pytest
 import headcount
 from headcount.__main__ import COMMANDS
 from headcount.bench import cli
-from headcount.bench.cli import Parser, Work, add_output, serve
+from headcount.bench.cli import Parser, add_output, serve
 from headcount.bench.commands import count
 from headcount.bench.errors import UsageError
 from headcount.bench.latency import __main__ as latency
 from headcount.bench.latency import targets as latency_targets
 from headcount.bench.output.arguments import Value
-from headcount.bench.table import Column, Row, Section, Table
+from headcount.bench.result import Result
+from headcount.bench.table import Column
+from tests.bench.made_table import MadeRow, made_table
 
-TABLE = Table("numbers", "Numbers", [Column("n", "n", kind="int")])
+
+def numbers(rows):
+    return made_table([Column("n", "n", kind="int")], rows)
 
 
 def command(plan, *argv):
@@ -31,13 +35,13 @@ def command(plan, *argv):
 
 
 def rows(*failures):
-    return (Row({"n": number}, failures=[failure] if failure else ()) for number, failure in enumerate(failures))
+    return (MadeRow({"n": number}, failures=[failure] if failure else ()) for number, failure in enumerate(failures))
 
 
 @pytest.mark.parametrize("strict, code", [(True, 1), (False, 0)])
 def test_row_failures_exit_1_if_strict(strict, code, capsys):
-    section = Section(TABLE, rows("", "1 is wrong", "2 too"))
-    assert command(lambda args: Work([section], strict=strict)) == code
+    table = numbers(rows("", "1 is wrong", "2 too"))
+    assert command(lambda args: Result([table], strict=strict)) == code
     out, err = capsys.readouterr()
     assert out == "n\n0\n1\n2\n"
     assert err.splitlines()[:-1] == (["a command: 1 is wrong", "a command: 2 too"] if strict else [])
@@ -48,7 +52,7 @@ def wrong_plan(args):
 
 
 def rows_until_interrupt():
-    yield Row({"n": 1})
+    yield {"n": 1}
     raise KeyboardInterrupt
 
 
@@ -57,7 +61,7 @@ def rows_until_interrupt():
     [
         (wrong_plan, [], 2, "a command: error: no such thing"),
         (wrong_plan, ["--share", "1"], 2, "a command: error: argument --share: invalid share below 1 value: '1'"),
-        (lambda args: Work([Section(TABLE, rows_until_interrupt())]), [], 130, "\na command: interrupted"),
+        (lambda args: Result([numbers(rows_until_interrupt())]), [], 130, "\na command: interrupted"),
     ],
 )
 def test_errors_are_one_line(plan, argv, code, message, capsys, tmp_path):

@@ -7,8 +7,8 @@ from fractions import Fraction
 import pytest
 
 from headcount.bench.render import RENDERERS, open_output
-from headcount.bench.result import as_table
-from headcount.bench.table import Column, Row, Section, Table
+from headcount.bench.table import Column
+from tests.bench.made_table import made_table
 
 
 class Flushed(io.StringIO):
@@ -26,10 +26,9 @@ def test_text_is_streamed_by_row():
         for number in range(3):
             assert stream.flushed == len(stream.getvalue())
             printed.append(stream.flushed)
-            yield Row({"n": number})
+            yield {"n": number}
 
-    section = Section(Table("t", "T", [Column("n", "n", kind="int", width=9)]), rows())
-    RENDERERS["text"](stream).print(as_table(section))
+    RENDERERS["text"](stream).print(made_table([Column("n", "n", kind="int", width=9)], rows()))
     assert printed == sorted(set(printed)) and printed[0] > 0
 
 

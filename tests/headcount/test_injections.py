@@ -12,7 +12,8 @@ import torch
 
 import headcount as hc
 from headcount.bench.render import emit
-from headcount.bench.table import Column, Row, Section, Table, escape_controls
+from headcount.bench.table import Column, escape_controls
+from tests.bench.made_table import MadeRow, made_table
 from tests.golden.conftest import run
 
 
@@ -48,9 +49,9 @@ def render(form, name):
     """Return a table that has the name in a cell, its title and its notes."""
     stream = io.StringIO()
     columns = [Column("name", "name", code=True), Column("plain", "plain"), Column("n", "n", kind="int")]
-    layout = Table("t", f"{name}: title", columns, [f"above {name}"], note_column="plain")
-    row = Row({"name": name, "plain": name, "n": 3}, notes=[f"note {name}"], records=[{"name": name}])
-    emit([Section(layout, [row], [f"below {name}"])], form, stream)
+    row = MadeRow({"name": name, "plain": name, "n": 3}, notes=[f"note {name}"])
+    words = {"title": f"{name}: title", "above": [f"above {name}"], "below": [f"below {name}"], "note_column": "plain"}
+    emit([made_table(columns, [row], **words)], form, stream)
     return stream.getvalue()
 
 
@@ -61,7 +62,7 @@ def test_names_are_escaped(name):
         assert text == escape_controls(text) and "\x1b" not in text
     outside_code = re.sub(r"<code>[^<]*</code>|`[^`\n]*`", "", render("md", name))
     assert not re.search(r"<[A-Za-z/!]|\]\(", outside_code)
-    assert json.loads(render("json", name))["tables"][0]["rows"] == [{"name": name}]
+    assert json.loads(render("json", name))["tables"][0]["rows"] == [{"name": name, "plain": name, "n": 3}]
     latex = render("latex", name)
     assert not re.search(r"\\(input|immediate|write18)", latex)
     # LaTeX reads a star after a line's end, and a length in brackets after both a line's end and a rule

@@ -12,34 +12,35 @@ import pytest
 
 from headcount.__main__ import main
 from headcount.bench.render import emit
-from headcount.bench.table import Column, Row, Section, Table
-from tests.bench.output.command_sections import COMMANDS, sections
+from headcount.bench.table import Column
+from tests.bench.made_table import made_table
+from tests.bench.output.command_tables import COMMANDS, tables_of
 
 SCHEMA = json.loads(files("headcount.bench.output").joinpath("schema.json").read_text("utf-8"))
 CLOSED = ["--counter", "closed-form"]
 
 
-def render(form, section):
+def render(form, table):
     stream = io.StringIO()
-    emit([section], form, stream)
+    emit([table], form, stream)
     return stream.getvalue()
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_pandas_reads_every_csv_as_numbers(command):
-    for section in sections(command)[0]:
-        text = render("csv", section)
+    for table in tables_of(command)[0]:
+        text = render("csv", table)
         frame = pandas.read_csv(io.StringIO(text))
-        rows = [row for row in section.rows if not row.total]
+        rows = [row for row in table.rows if not row.total]
         assert len(frame) == len(rows)
-        for column in section.columns:
+        for column in table.columns:
             if column.kind == "interval":
                 assert all(pandas.api.types.is_numeric_dtype(frame[f"{column.key}.{name}"]) for name in ("low", "high"))
             elif column.kind in ("int", "fixed") and any(column.read(row) is not None for row in rows):
                 exact = pandas.read_csv(io.StringIO(text), dtype=str, keep_default_na=False)[column.key]
                 cells = [column.read(row) for row in rows]
                 wide = any(isinstance(cell, int) and cell >= 2**64 for cell in cells)
-                assert wide or pandas.api.types.is_numeric_dtype(frame[column.key]), (section.name, column.key)
+                assert wide or pandas.api.types.is_numeric_dtype(frame[column.key]), (table.name, column.key)
                 assert not any("/" in cell or "," in cell for cell in exact)
                 if column.kind == "int":
                     assert list(exact) == ["" if cell is None or isinstance(cell, str) else str(cell) for cell in cells]
@@ -49,7 +50,7 @@ def test_pandas_reads_every_csv_as_numbers(command):
 def test_json_fits_the_published_schema(command):
     jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed (headcount[test] brings it)")
     stream = io.StringIO()
-    found, result = sections(command)
+    found, result = tables_of(command)
     emit(found, "json", stream, sentence=lambda: result)
     jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(stream.getvalue()))
 
@@ -74,7 +75,7 @@ PDFLATEX = shutil.which("pdflatex")
 
 @pytest.mark.skipif(PDFLATEX is None, reason="pdflatex is not installed (texlive-latex-recommended brings it)")
 def test_latex_compiles_within_the_width_of_its_page(tmp_path):
-    tables = [render("latex", section) for command in COMMANDS for section in sections(command)[0] if section.rows]
+    tables = [render("latex", table) for command in COMMANDS for table in tables_of(command)[0] if table.rows]
     assert tables
     parts = [f"{table}\n\\typeout{{TABLE {i}}}\\clearpage" for i, table in enumerate(tables)]
     preamble = "\\documentclass{article}\n\\usepackage{array,booktabs,graphicx,longtable}\n\\begin{document}\n"
@@ -90,8 +91,7 @@ def test_latex_compiles_within_the_width_of_its_page(tmp_path):
 def test_latex_keeps_the_tree_of_modules(name):
     """A name of depth n is n quads to the right, on one line or broken into several."""
     columns = [Column("path", "module", wraps=20), Column("macs", "MACs", kind="int")]
-    rows = [Row({"path": "  " * depth + name, "macs": depth}) for depth in range(5)]
-    text = render("latex", Section(Table("t", "T", columns), rows))
+    text = render("latex", made_table(columns, [{"path": "  " * depth + name, "macs": depth} for depth in range(5)]))
     _, *found = [line for line in text.splitlines() if " & " in line]
     assert [re.match(r"(\\quad )*", line)[0].count("quad") for line in found] == list(range(5))
 

@@ -17,9 +17,9 @@ import pytest
 
 from headcount.bench.output.layout import Style, display_width, in_flops, scaled, unit_for
 from headcount.bench.output.text import Text
-from headcount.bench.result import as_table
-from headcount.bench.table import Column, Row, Section, Table
-from tests.bench.output.command_sections import COMMANDS, STREAMED, misaligned_lines, sections
+from headcount.bench.table import Column
+from tests.bench.made_table import made_table
+from tests.bench.output.command_tables import COMMANDS, STREAMED, misaligned_lines, tables_of
 
 ROOT = Path(__file__).parents[3]
 
@@ -29,10 +29,10 @@ ROOT = Path(__file__).parents[3]
 def test_tables_are_aligned_and_fit(command, width):
     stream = io.StringIO()
     out = Text(stream, Style(width=width))
-    for section in sections(command)[0]:
-        out.print(section)
+    for table in tables_of(command)[0]:
+        out.print(table)
         if command in STREAMED:
-            out.print(replace(section, rows=iter(section.rows)))
+            out.print(replace(table, rows=iter(table.rows)))
     text = stream.getvalue()
     assert misaligned_lines(text) == []
     assert width is None or max(map(len, text.splitlines())) <= width
@@ -49,8 +49,7 @@ ROW = {"name": "layer", "macs": 1_234_567_890_123, "params": 7, "why": "one two 
 
 def table_at(width, columns=COLUMNS, rows=(ROW,), **style):
     stream = io.StringIO()
-    rows = [Row(row) for row in rows]
-    Text(stream, Style(width=width, **style)).print(as_table(Section(Table("t", "T", columns), rows)))
+    Text(stream, Style(width=width, **style)).print(made_table(columns, rows))
     return stream.getvalue().splitlines()[2:]
 
 

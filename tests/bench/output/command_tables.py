@@ -1,4 +1,4 @@
-"""Sections of commands, computed once for tests that print them in several formats."""
+"""Tables of commands, computed once for tests that print them in several formats."""
 
 import re
 import shlex
@@ -8,7 +8,6 @@ from importlib import import_module
 import pytest
 
 from headcount.__main__ import COMMANDS as HEADCOUNT
-from headcount.bench.cli import Work
 from headcount.bench.latency import session
 from headcount.bench.render import realised
 
@@ -36,7 +35,7 @@ COMMANDS = (
 
 
 @cache
-def sections(command):
+def tables_of(command):
     """Return the tables of ``command`` with all their rows, and its last line."""
     name, *words = shlex.split(command)
     module = import_module(f"headcount.{HEADCOUNT[name][0]}")
@@ -46,8 +45,7 @@ def sections(command):
         patch.setitem(session.SIDE, "cpu", 64)
         patch.setitem(session.COPIED, "cpu", 4096)
         make = getattr(module, "command", None) or module.plan
-        work = make(module.parser().parse_args(words))
-        result = work.as_result() if isinstance(work, Work) else work
+        result = make(module.parser().parse_args(words))
         return [realised(table) for table in result.tables], result.sentence()
 
 
