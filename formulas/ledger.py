@@ -5,7 +5,7 @@ counts, or sympy symbols, which give formulas.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from html import escape
@@ -44,12 +44,6 @@ term added to something else. No closed form has them and no tool counts them, s
 KINDS = frozenset(MAC_KINDS + OTHER_KINDS + STORED_KINDS + ELEMENTWISE_KINDS)
 """All valid kinds."""
 
-
-RECORDED = (
-    "path", "kind", "dims", "times", "weight", "size", "macs", "params", "active_params", "trainable", "shared",
-    "from_input",
-)  # fmt: skip
-"""Properties of an entry in plain data."""
 
 SELECTED = {"E": "K", "h": "k"}
 """Letter of a weight -> letter of the number of those that a token uses."""
@@ -245,16 +239,6 @@ class Ledger:
         for entry in self:
             totals[key(entry)] = totals.get(key(entry), 0) + getattr(entry, of)
         return totals
-
-    def as_records(self) -> list[dict[str, Any]]:
-        """Return the entries as plain data with their totals (integers only); :meth:`from_records` reads it."""
-        return [{name: getattr(entry, name) for name in RECORDED} for entry in self]
-
-    @classmethod
-    def from_records(cls, records: Iterable[Mapping[str, Any]]) -> "Ledger":
-        """Return the ledger that :meth:`as_records` wrote."""
-        names = [f.name for f in fields(Entry)]
-        return cls(tuple(Entry(**{name: record[name] for name in names if name in record}) for record in records))
 
 
 def ledger(*parts: Entry | Ledger | Iterable[Entry]) -> Ledger:

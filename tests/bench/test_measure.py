@@ -10,6 +10,7 @@ from headcount.bench.case import Case, ideal_form, ledger_of, resolve_lengths
 from headcount.bench.counters import registry
 from headcount.bench.counting import case as counting
 from headcount.bench.counting.count import count_module
+from headcount.bench.counting.result import Count
 from headcount.bench.isolated.target import Target
 from headcount.formulas.ledger import Entry, Ledger
 from headcount.models.configs.make import make_config
@@ -85,7 +86,8 @@ def test_counters_run_on_the_same_device_by_both_ways():
 def test_ledger_json_round_trip(name):
     for config in filter(None, (preset(name), ideal_form(preset(name)))):
         form = ledger_of(config, resolve_lengths(config, {}))
-        assert Ledger.from_records(json.loads(json.dumps(form.as_records()))) == form
+        written = json.dumps(Count(name, form).to_json())
+        assert Count.from_json(json.loads(written)).ledger == form
 
 
 @pytest.mark.parametrize("letter, size", [("K", 3), ("E", 11), ("T", 13)])
