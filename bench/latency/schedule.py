@@ -133,7 +133,7 @@ def plan_cases(
     if args.record:
         path = records.place(records.writable(), environ["device"], environ["time"][:10], environ["commit"])
     session = TimingSession(path, environ, args.blocks, args.within, HARDWARE.get(args.hardware))
-    return Result(list(map(session.table, parts)), session.sentence, remark=lambda: session.remark)
+    return Result(list(map(session.make_table, parts)), session.sentence, remark=lambda: session.remark)
 
 
 def check_limits(args: argparse.Namespace) -> None:

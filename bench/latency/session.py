@@ -74,7 +74,7 @@ class TimingSession:
         self._peaks: dict[str, Peaks | None] = {}
         self._telemetry = Telemetry(environ["device_type"])
 
-    def table(self, cases: Sequence[TimingCase]) -> Table[LatencyRecord]:
+    def make_table(self, cases: Sequence[TimingCase]) -> Table[LatencyRecord]:
         """Return the table of ``cases``, which run as it is printed. UsageError where no record could be stored."""
         if self.path and any(case.key not in self.done for case in cases):
             records.append(self.path)

@@ -102,7 +102,7 @@ def test_no_case_begins_that_would_not_finish(within, measured, monkeypatch):
     run = session.TimingSession(None, {"device": "a CPU", "device_type": "cpu", "threads": 1}, 2, within)
     shape = dict(batch_size=1, dtype="float32", which="forward", device="cpu", routing="balanced")
     cases = [timing_cases.TimingCase("layer", "dense", 2 + i, **shape) for i in range(4)]
-    assert len(list(run.table(cases).rows)) == measured
+    assert len(list(run.make_table(cases).rows)) == measured
     # each case took 6 s: after 12 s a third one does not fit into 14 s
     assert run.remark == "".join(f"\nmissing, no time left: {case.key}" for case in cases[measured:])
 
@@ -122,7 +122,7 @@ def test_short_cases_begin_after_a_long_one(monkeypatch):
     shape = dict(batch_size=1, dtype="float32", device="cpu", routing="natural")
     passes = ["forward", "both", "both", "forward", "forward", "forward"]
     cases = [timing_cases.TimingCase("model", "tiny", 2 + i, which=which, **shape) for i, which in enumerate(passes)]
-    assert len(list(run.table(cases).rows)) == 4
+    assert len(list(run.make_table(cases).rows)) == 4
     assert run.remark == "".join(f"\nmissing, no time left: {cases[i].key}" for i in (2, 5))
     # a model that hangs is given up at the time limit, not after ten minutes
     assert limits == [23.0, 22.0, 2.0, 1.0]
