@@ -38,7 +38,7 @@ calls = {
     "build": (lambda: hc.build("moa-8K8E128D"), "preset('moa-8K8E128D') returns, not 'moa-8K8E128D'"),
     "build of nothing": (lambda: hc.build(None), "a configuration is expected"),
     "convert": (lambda: hc.convert(nn.Linear(2, 3), shared=1, routed=1), "a model of build"),
-    "write": (lambda: hc.lock(nn.Linear(2, 3), ones(1, 2)).write(None), "not NoneType"),
+    "write": (lambda: hc.lock(nn.Linear(2, 3), ones(1, 2)).write(None), "NoneType"),
     "preset": (lambda: hc.preset(5), "unknown preset 5"),
 }
 for name, (call, words) in calls.items():
