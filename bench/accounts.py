@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headcount.bench.case import Case, layers_of
+from headcount.bench.column import Column, plural
 from headcount.bench.errors import UsageError, read_toml
 from headcount.bench.hardware import Peak
-from headcount.bench.table import Column, plural
 from headcount.bench.training_flops import find_rule, flops_per_token, model_rule, tokens_of, utilisation
 from headcount.bench.variants.variant import variant
 from headcount.formulas import backward, decoding, prices

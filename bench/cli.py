@@ -13,13 +13,13 @@ from functools import partial
 from importlib import import_module
 from typing import Any, NoReturn
 
+from headcount.bench.column import escape_controls
 from headcount.bench.errors import UsageError, format_error, require_package, reset_warning_filters
 from headcount.bench.output import files, progress
 from headcount.bench.output.arguments import Help, NameList, Value
 from headcount.bench.output.layout import AUTO, RAW, UNITS, Style
 from headcount.bench.render import FORMATS, emit, open_output, write_folder
 from headcount.bench.result import Result
-from headcount.bench.table import escape_controls
 from headcount.models.configs.numbers import parse_float, parse_int
 from headcount.models.configs.suggest import did_you_mean
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
+from headcount.bench.column import escape_controls
 from headcount.bench.errors import UsageError
 from headcount.bench.output.csv_format import Csv
 from headcount.bench.output.files import ENDINGS, ensure_dir, is_folder, open_output
@@ -15,7 +16,6 @@ from headcount.bench.output.markdown import Markdown
 from headcount.bench.output.progress import with_progress
 from headcount.bench.output.text import Text, wrap_note
 from headcount.bench.result import Table, to_json
-from headcount.bench.table import escape_controls
 
 FORMATS = tuple(ENDINGS)
 SCHEMA_VERSION = 2

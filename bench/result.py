@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from fractions import Fraction
 from typing import Any, Generic, TypeVar
 
-from headcount.bench.table import Column
+from headcount.bench.column import Column
 from headcount.formulas.ledger import flops
 
 

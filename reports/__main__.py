@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(args: argparse.Namespace) -> int:
     # workers that import this file again need none of the pages
-    from headcount.bench.isolated.workers import Workers
+    from headcount.bench.targets.workers import Workers
     from headcount.reports.facts import Facts
 
     with Workers(2) as workers:

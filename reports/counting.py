@@ -21,6 +21,7 @@ from unittest.mock import patch
 from headcount.__main__ import COMMANDS
 from headcount.bench import accounts
 from headcount.bench.case import Case
+from headcount.bench.column import Column
 from headcount.bench.counting.choices import parse_counters
 from headcount.bench.counting.result import Count
 from headcount.bench.derive import __main__ as derive
@@ -29,7 +30,6 @@ from headcount.bench.macs.columns import Accounts
 from headcount.bench.macs.compare import CrossoverRow, PartRow
 from headcount.bench.output.files import write
 from headcount.bench.result import R, Row, shown
-from headcount.bench.table import Column
 from headcount.formulas.published import claims, proofs, tables
 from headcount.formulas.published.expressions import Relation, expression
 from headcount.reports.explorer import models as explorer_models

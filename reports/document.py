@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headcount.bench.column import Column
 from headcount.bench.output.csv_format import table_as_csv as table_as_csv
 from headcount.bench.result import Table
-from headcount.bench.table import Column
 from headcount.reports.facts import Facts, values_of
 
 Maker = Callable[[Facts], str]

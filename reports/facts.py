@@ -14,7 +14,6 @@ from headcount.bench.budget import __main__ as budget
 from headcount.bench.budget.search import BudgetRow
 from headcount.bench.case import Case, layers_of
 from headcount.bench.derive.__main__ import KindRow
-from headcount.bench.isolated.workers import Here
 from headcount.bench.macs import columns, published
 from headcount.bench.macs.columns import Accounts, MemoryRow
 from headcount.bench.macs.compare import Amount, CrossoverRow, PartRow
@@ -22,6 +21,7 @@ from headcount.bench.macs.published import ModelRow, VocabularyRow
 from headcount.bench.records import LatencyRecord
 from headcount.bench.result import Table
 from headcount.bench.result_cache import CallCache
+from headcount.bench.targets.workers import Here
 from headcount.formulas.ledger import Ledger
 from headcount.formulas.published import claims, proofs, sentences, tables
 from headcount.formulas.published.claims import Cell as PrintedCell

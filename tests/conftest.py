@@ -15,7 +15,7 @@ if find_spec("triton") and not Path("/dev/nvidiactl").exists():
     import_module("triton")
     del os.environ["TRITON_INTERPRET"]
 
-from headcount.bench.isolated import process
+from headcount.bench.targets import process
 from headcount.bench.trace.collector import keep_freed_memory
 from tests.warm import Context
 

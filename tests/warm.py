@@ -1,6 +1,6 @@
 """Processes that are forks of a server which has imported torch and the counters, in place of new ones.
 
-Tests in bench/isolated/ start new processes too.
+Tests in bench/targets/ start new processes too.
 """
 
 import multiprocessing
@@ -14,7 +14,7 @@ _FORKS = multiprocessing.get_context("forkserver")
 
 
 class Context:
-    """A replacement of bench.isolated.process.CONTEXT."""
+    """A replacement of bench.targets.process.CONTEXT."""
 
     Pipe = staticmethod(multiprocessing.Pipe)
 

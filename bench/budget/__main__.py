@@ -32,10 +32,10 @@ from headcount.bench.budget.bounds import NAMES, Bound, bound_around, parse, par
 from headcount.bench.budget.candidates import METRICS, WORDS, costs
 from headcount.bench.budget.search import Answer, HostModel, layer_fields, no_cache, preset_for, search, table
 from headcount.bench.case import LENGTHS, Case, resolve_lengths, with_attention
+from headcount.bench.column import plural
 from headcount.bench.output.arguments import COUNT, ELEMENT, SET, NameList, Value
 from headcount.bench.output.figure import figure
 from headcount.bench.result import Result
-from headcount.bench.table import plural
 from headcount.bench.variants.mha import NARROWED
 from headcount.bench.variants.variant import variant, variants_with
 from headcount.models.configs.base import ModelConfig

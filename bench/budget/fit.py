@@ -11,13 +11,13 @@ from headcount.bench.accounts import RECIPES, Assumptions, NoAccount, context, e
 from headcount.bench.budget.plans import plans
 from headcount.bench.case import Case
 from headcount.bench.cli import Parser, add_output, serve
+from headcount.bench.column import BAD, GOOD, Column
 from headcount.bench.counting.count import count_module
 from headcount.bench.errors import UsageError
 from headcount.bench.hardware import HARDWARE, by_name, names
-from headcount.bench.isolated.target import Target, add_target_options, parse_target
 from headcount.bench.output.arguments import COUNT, ELEMENT, Value
 from headcount.bench.result import Result, Row, Table, columns_of, shown
-from headcount.bench.table import BAD, GOOD, Column
+from headcount.bench.targets.target import Target, add_target_options, parse_target
 from headcount.formulas.decoding import cache_elements
 from headcount.formulas.ledger import Ledger
 from headcount.formulas.plan import Plan, PlanError

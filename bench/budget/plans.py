@@ -11,9 +11,9 @@ from sympy import divisors
 
 from headcount.bench.budget.search import pareto_front
 from headcount.bench.case import Case, describe_input
+from headcount.bench.column import Column, macs_column, plural
 from headcount.bench.errors import UsageError
 from headcount.bench.result import Result, Row, Table, columns_of, shown
-from headcount.bench.table import Column, macs_column, plural
 from headcount.formulas.plan import ORDER as AXES
 from headcount.formulas.plan import Plan, PlanError
 from headcount.formulas.rank import BYTES, PARAMETER, RankCost, Ranks

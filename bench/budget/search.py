@@ -16,10 +16,10 @@ from headcount.bench.accounts import ACCOUNTS, Assumptions, values
 from headcount.bench.budget.bounds import NAMES, Bound, feasible_mask
 from headcount.bench.budget.candidates import METRICS, WORDS, candidates, costs
 from headcount.bench.case import Case, describe_input
+from headcount.bench.column import Column
 from headcount.bench.env import device_name
 from headcount.bench.errors import UsageError
 from headcount.bench.result import Row, Table
-from headcount.bench.table import Column
 from headcount.bench.variants.variant import Variant
 from headcount.models.configs.base import ModelConfig
 from headcount.models.configs.presets import PRESETS, format_overrides

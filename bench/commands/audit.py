@@ -8,16 +8,16 @@ from headcount.bench.commands.options import MODEL, counter_options, counters_of
 from headcount.bench.counters import registry
 from headcount.bench.counting.count import count_module
 from headcount.bench.env import peak_memory
-from headcount.bench.isolated.target import (
+from headcount.bench.macs import module
+from headcount.bench.output.arguments import COUNT
+from headcount.bench.result import Result
+from headcount.bench.targets.target import (
     OPERATORS,
     TARGET,
     add_operator_options,
     add_target_options,
     parse_target,
 )
-from headcount.bench.macs import module
-from headcount.bench.output.arguments import COUNT
-from headcount.bench.result import Result
 
 PROG = "headcount audit"
 DESCRIPTION = """What all installed counters report, and the calls that make each difference.

@@ -7,6 +7,7 @@ from typing import Any
 
 from headcount.bench.case import Case
 from headcount.bench.cli import Parser, add_output, serve
+from headcount.bench.column import plural
 from headcount.bench.commands.options import (
     assumptions_of,
     column_options,
@@ -17,12 +18,11 @@ from headcount.bench.counting.choices import check_device, parse_counters
 from headcount.bench.counting.result import Count
 from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError
-from headcount.bench.isolated.target import TARGET, add_target_options, parse_target
 from headcount.bench.macs import cases, columns, entries
 from headcount.bench.render import realised
 from headcount.bench.result import Result, Table, format_macs
 from headcount.bench.snapshot import tables as snapshot
-from headcount.bench.table import plural
+from headcount.bench.targets.target import TARGET, add_target_options, parse_target
 from headcount.formulas.plan import GRAMMAR
 from headcount.formulas.plan import parse as parse_plan
 from headcount.models.configs.presets import PRESETS

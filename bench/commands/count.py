@@ -22,17 +22,17 @@ from headcount.bench.counting.choices import CLOSED_FORM, check_device, parse_co
 from headcount.bench.counting.count import MEASURED, count_module
 from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError, require_package
-from headcount.bench.isolated.target import (
+from headcount.bench.macs import columns, entries, module, ranks
+from headcount.bench.output.arguments import COUNT
+from headcount.bench.output.figure import check_format
+from headcount.bench.result import Result, Table
+from headcount.bench.targets.target import (
     OPERATORS,
     add_operator_options,
     add_ranks,
     add_target_options,
     parse_target,
 )
-from headcount.bench.macs import columns, entries, module, ranks
-from headcount.bench.output.arguments import COUNT
-from headcount.bench.output.figure import check_format
-from headcount.bench.result import Result, Table
 from headcount.formulas.plan import parse as parse_plan
 from headcount.formulas.rank import BYTES, REDUCTION
 from headcount.models.configs.presets import LISTED, PRESETS

@@ -10,8 +10,8 @@ from headcount.bench.counters import registry
 from headcount.bench.counting.choices import CLOSED_FORM, DEVICES, check_device, parse_counters
 from headcount.bench.errors import UsageError, require_package
 from headcount.bench.hardware import parse_peak
-from headcount.bench.isolated.target import flag
 from headcount.bench.output.arguments import COUNT, ELEMENT, NameList, Value
+from headcount.bench.targets.target import flag
 from headcount.formulas.conventions import TRAINING
 from headcount.models.configs.numbers import parse_float
 

@@ -10,11 +10,11 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from headcount.bench.column import DASH, Column, macs_column, params_column
 from headcount.bench.contractions.modules import ModuleRecord
 from headcount.bench.output.layout import Style
 from headcount.bench.render import emit
 from headcount.bench.result import Row, Table, columns_of, shown
-from headcount.bench.table import DASH, Column, macs_column, params_column
 from headcount.formulas.ledger import Entry, Ledger, flops
 
 if TYPE_CHECKING:

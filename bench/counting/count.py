@@ -8,9 +8,9 @@ from typing import Any
 
 from headcount.bench.counters.base import ToolCount
 from headcount.bench.counting.result import Count
-from headcount.bench.isolated.process import ProcessExited, run_isolated
-from headcount.bench.isolated.target import Target
 from headcount.bench.output.progress import stage
+from headcount.bench.targets.process import ProcessExited, run_isolated
+from headcount.bench.targets.target import Target
 from headcount.formulas.ledger import Ledger, at
 
 ACTIVATIONS = {

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headcount.bench.isolated.user_code import UserCodeError, run_user_code
+from headcount.bench.targets.user_code import UserCodeError, run_user_code
 
 CACHES = ("past_key_values", "cache")
 """Names of the cache in ``forward`` and in its result, by version of transformers."""

@@ -33,8 +33,8 @@ from headcount.bench.counting.count import ACTIVATIONS, DECODING, MASKED
 from headcount.bench.counting.decode_step import DecodeStep, decode_step
 from headcount.bench.counting.result import Count
 from headcount.bench.counting.tools import ModuleCall, read
-from headcount.bench.isolated.target import Target
-from headcount.bench.isolated.user_code import LONGEST, Built, UserCodeError, build_target, run_user_code
+from headcount.bench.targets.target import Target
+from headcount.bench.targets.user_code import LONGEST, Built, UserCodeError, build_target, run_user_code
 from headcount.bench.trace.events import Event, Trace, tensors_in
 from headcount.bench.trace.memory import measure_activations
 from headcount.bench.trace.modes import tensors_of

@@ -23,8 +23,8 @@ from headcount.bench.case import Case
 from headcount.bench.counting.module import FINAL, META, build_and_run, copy_module, refusals
 from headcount.bench.counting.result import Count
 from headcount.bench.counting.tools import ModuleCall
-from headcount.bench.isolated.target import Target
-from headcount.bench.isolated.user_code import Built, UserCodeError, load, run_user_code
+from headcount.bench.targets.target import Target
+from headcount.bench.targets.user_code import Built, UserCodeError, load, run_user_code
 from headcount.bench.trace.weights import local_part
 from headcount.formulas.plan import Plan, PlanError, parse
 from headcount.formulas.rank import RankCost, Transfer

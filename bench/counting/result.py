@@ -12,7 +12,7 @@ from headcount.bench.contractions.audit import UNKNOWN, AuditLine, merge_equal_l
 from headcount.bench.contractions.modules import ModuleRecord, outer_paths
 from headcount.bench.counters.base import ToolCount
 from headcount.bench.errors import excerpt
-from headcount.bench.isolated.target import Target
+from headcount.bench.targets.target import Target
 from headcount.formulas.ledger import Ledger, flops, total_of
 from headcount.formulas.published.typed import from_data, to_data
 from headcount.formulas.rank import Transfer

@@ -19,12 +19,12 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from headcount.bench.cli import Parser, add_output, exit_process, serve
+from headcount.bench.column import Column
 from headcount.bench.counting.count import derive_module
 from headcount.bench.errors import UsageError
-from headcount.bench.isolated.target import parse_settings
 from headcount.bench.output.arguments import SET
 from headcount.bench.result import Result, Row, Table
-from headcount.bench.table import Column
+from headcount.bench.targets.target import parse_settings
 from headcount.models.configs.numbers import parse_int
 
 PROG = "python -m bench.derive"

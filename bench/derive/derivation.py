@@ -15,7 +15,7 @@ from headcount.bench.derive.guards import Domain, format_guard
 from headcount.bench.derive.interpolate import LINE, Count, Grid, NoPolynomial, fit_polynomial, validate_at
 from headcount.bench.derive.result import Derivation
 from headcount.bench.derive.symbolic import Build, CannotBuild, NotSymbolic, count_at, count_symbolic
-from headcount.bench.isolated.user_code import UserCodeError, build, check_settings, load
+from headcount.bench.targets.user_code import UserCodeError, build, check_settings, load
 from headcount.formulas.symbols import format_sizes, symbol
 
 SYMBOLIC_LINE = 5

@@ -33,11 +33,11 @@ PROG = "python -m bench.latency"
 if __name__ == "__main__":
     start(PROG, "headcount.bench.latency.__main__", "torch")
 
+from headcount.bench.column import plural
 from headcount.bench.hardware import HARDWARE
 from headcount.bench.latency import estimate, implementations, schedule, targets
 from headcount.bench.latency.timing_cases import ROUTINGS, TimingCase, layer_cases, model_cases
 from headcount.bench.result import Result
-from headcount.bench.table import plural
 from headcount.models.configs import layers
 from headcount.models.configs.targets import is_layer, read
 

@@ -18,11 +18,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from headcount.bench.cli import Parser, add_output
+from headcount.bench.column import plural
 from headcount.bench.errors import UsageError
 from headcount.bench.latency import gates, schedule
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.bench.result import Result
-from headcount.bench.table import plural
 
 PROG = "python -m bench.latency campaign"
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from headcount.bench import records
 from headcount.bench.cli import Parser, add_output
+from headcount.bench.column import TONES, Column, escape_controls, plural
 from headcount.bench.errors import UsageError
 from headcount.bench.latency.statistics import Ratio, quantile, unpaired_ratio, verdict
 from headcount.bench.records import LatencyRecord
 from headcount.bench.result import Result, Row, Table, columns_of, shown
-from headcount.bench.table import TONES, Column, escape_controls, plural
 
 PROG = "python -m bench.latency compare"
 

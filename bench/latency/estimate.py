@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headcount.bench.column import Column, macs_column
 from headcount.bench.hardware import Hardware, by_device
 from headcount.bench.latency import timing_cases
 from headcount.bench.latency.implementations import ImplSpec
@@ -15,7 +16,6 @@ from headcount.bench.latency.roofline import Peaks, bound, bounds_s, work
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.bench.records import LatencyRecord
 from headcount.bench.result import Row, Table, columns_of, shown
-from headcount.bench.table import Column, macs_column
 
 RAMP_US = 1.5
 """Microseconds of a kernel in a CUDA graph: assumed for this generation of hardware, not from a data sheet."""

@@ -15,9 +15,9 @@ from headcount.bench import records
 from headcount.bench.counting.choices import check_device
 from headcount.bench.errors import UsageError
 from headcount.bench.hardware import HARDWARE
-from headcount.bench.isolated import watched
 from headcount.bench.latency.timing_cases import ELEMENT_BYTES, TimingCase
 from headcount.bench.result import Result
+from headcount.bench.targets import watched
 from headcount.models.configs.presets import preset
 
 TOKENS = {"cpu": 1024, "cuda": 16384}

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from headcount.bench import records
+from headcount.bench.column import escape_controls
 from headcount.bench.env import environment
 from headcount.bench.hardware import Hardware
-from headcount.bench.isolated import watched
 from headcount.bench.latency import capture, measure, table
 from headcount.bench.latency.case_tensors import DTYPES
 from headcount.bench.latency.roofline import Peaks, bound
@@ -26,7 +26,7 @@ from headcount.bench.latency.timing_cases import TimingCase
 from headcount.bench.output.files import ensure_dir, write
 from headcount.bench.records import Environment, LatencyRecord
 from headcount.bench.result import Table
-from headcount.bench.table import escape_controls
+from headcount.bench.targets import watched
 
 ROUNDS = {"cpu": 5, "cuda": 20}
 SIDE = {"cpu": 2048, "cuda": 8192}

@@ -24,9 +24,9 @@ from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.experimental import implicit_replication
 
 from headcount.bench.case import Case
+from headcount.bench.column import plural
 from headcount.bench.latency.correctness import relative_error
 from headcount.bench.latency.timing import synchronize
-from headcount.bench.table import plural
 from headcount.formulas.plan import Plan
 from headcount.models import sharded
 from headcount.models.build import build, example_inputs, make_module

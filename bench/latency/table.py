@@ -5,11 +5,11 @@ from dataclasses import replace
 from operator import attrgetter
 
 from headcount.bench import records
+from headcount.bench.column import TONES, Column, plural
 from headcount.bench.latency import estimate, timing_cases
 from headcount.bench.latency.statistics import TRUSTED_BLOCKS, quantile
 from headcount.bench.records import Environment, LatencyRecord
 from headcount.bench.result import Table
-from headcount.bench.table import TONES, Column, plural
 
 
 def median_ms(record: LatencyRecord) -> float | None:

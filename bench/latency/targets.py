@@ -6,17 +6,17 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from headcount.bench.cli import Parser, add_output
+from headcount.bench.column import TONES, Column, macs_column, plural
 from headcount.bench.counting.count import count_module
 from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError
-from headcount.bench.isolated.process import run_isolated
-from headcount.bench.isolated.target import Target, add_target_options, is_configuration, parse_target
 from headcount.bench.latency import schedule
 from headcount.bench.latency.statistics import TRUSTED_BLOCKS, median_interval, paired_ratio, verdict
 from headcount.bench.output.progress import stage
 from headcount.bench.records import NO_GRAPH, Interval, Samples
 from headcount.bench.result import Result, Row, Table, columns_of, shown
-from headcount.bench.table import TONES, Column, macs_column, plural
+from headcount.bench.targets.process import run_isolated
+from headcount.bench.targets.target import Target, add_target_options, is_configuration, parse_target
 from headcount.models.configs.targets import has_closed_form
 
 DESCRIPTION = """Time models, each with exact MACs.

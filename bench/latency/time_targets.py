@@ -8,10 +8,10 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from headcount.bench.env import device_name
-from headcount.bench.isolated.target import Target
-from headcount.bench.isolated.user_code import UserCodeError, build_target, check_module_names, run_user_code
 from headcount.bench.latency.capture import side_stream
 from headcount.bench.latency.timing import ImplFailed, TimedCall, interleave
+from headcount.bench.targets.target import Target
+from headcount.bench.targets.user_code import UserCodeError, build_target, check_module_names, run_user_code
 from headcount.bench.trace.copies import as_leaf
 from headcount.bench.trace.record import run_backward
 

@@ -6,9 +6,9 @@ from itertools import product
 from operator import attrgetter
 
 from headcount.bench.case import Case
+from headcount.bench.column import Column
 from headcount.bench.errors import UsageError
 from headcount.bench.latency.implementations import ImplSpec, find_config, layer_impls, model_impls
-from headcount.bench.table import Column
 from headcount.models.configs.base import AttentionConfig, ModelConfig
 
 ROUTINGS = ("balanced", "paper", "zipf", "one-expert")

@@ -24,12 +24,20 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from headcount.bench.cli import Parser, add_output, check_not_input, exit_process, serve
+from headcount.bench.column import plural
 from headcount.bench.contractions import linalg
 from headcount.bench.counting.choices import DEVICES, check_device
 from headcount.bench.counting.count import count_module
 from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError, read_file
-from headcount.bench.isolated.target import (
+from headcount.bench.lock.history import badge, history
+from headcount.bench.lock.workflow import workflow
+from headcount.bench.output.files import write
+from headcount.bench.result import Result
+from headcount.bench.snapshot import file
+from headcount.bench.snapshot.difference import LIMITED, contractions, equal, failures, summary, unmet_limits
+from headcount.bench.snapshot.tables import LOCKED, merge_targets, tables
+from headcount.bench.targets.target import (
     POLICIES,
     Target,
     add_operator_options,
@@ -38,15 +46,7 @@ from headcount.bench.isolated.target import (
     is_configuration,
     parse_target,
 )
-from headcount.bench.isolated.user_code import is_below
-from headcount.bench.lock.history import badge, history
-from headcount.bench.lock.workflow import workflow
-from headcount.bench.output.files import write
-from headcount.bench.result import Result
-from headcount.bench.snapshot import file
-from headcount.bench.snapshot.difference import LIMITED, contractions, equal, failures, summary, unmet_limits
-from headcount.bench.snapshot.tables import LOCKED, merge_targets, tables
-from headcount.bench.table import plural
+from headcount.bench.targets.user_code import is_below
 from headcount.models.configs.numbers import parse_amount
 
 PROG = "python -m bench.lock"

@@ -6,6 +6,7 @@ from html import escape
 from operator import attrgetter
 from pathlib import Path
 
+from headcount.bench.column import Column, escape_controls, macs_column, plural
 from headcount.bench.counting.result import Count
 from headcount.bench.env import run_git
 from headcount.bench.errors import UsageError, read_file
@@ -13,7 +14,6 @@ from headcount.bench.output.figure import figure
 from headcount.bench.result import Result, Row, Table, columns_of, shown
 from headcount.bench.snapshot import file
 from headcount.bench.snapshot.difference import LIMITED, summary
-from headcount.bench.table import Column, escape_controls, macs_column, plural
 
 UNITS = {"P": 10**15, "T": 10**12, "G": 10**9, "M": 10**6, "k": 10**3}
 

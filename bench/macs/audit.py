@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from headcount.bench.column import Column, macs_column, plural
 from headcount.bench.counters import registry
 from headcount.bench.counters.base import ToolCount, as_record, version_note
 from headcount.bench.counters.run_context import one_line, one_thread
@@ -18,7 +19,6 @@ from headcount.bench.formulations.catalog import FORMULATIONS, Formulation
 from headcount.bench.macs.module import CauseRow
 from headcount.bench.output.progress import with_progress
 from headcount.bench.result import Row, Table, columns_of, shown
-from headcount.bench.table import Column, macs_column, plural
 
 ABOUT = (
     "A row is one formulation of a layer on one device. Column headcount: its count minus the closed form. Other "

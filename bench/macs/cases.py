@@ -18,8 +18,8 @@ from headcount.bench.counting.case import count_case
 from headcount.bench.counting.count import count_module, derive_module
 from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError
-from headcount.bench.isolated.target import LENGTHS, Target, flag, is_configuration, parse_target
 from headcount.bench.snapshot import file
+from headcount.bench.targets.target import LENGTHS, Target, flag, is_configuration, parse_target
 from headcount.formulas.ledger import Entry, Ledger, Size, counted_weights
 from headcount.formulas.published.expressions import expression
 from headcount.models.configs.targets import has_closed_form, split

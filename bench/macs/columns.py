@@ -20,10 +20,10 @@ from headcount.bench.accounts import (
     values,
 )
 from headcount.bench.case import Case, describe_input
+from headcount.bench.column import Column, macs_column
 from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError
 from headcount.bench.result import Row, Table, to_json
-from headcount.bench.table import Column, macs_column
 from headcount.formulas import prices
 from headcount.formulas.ledger import divide
 

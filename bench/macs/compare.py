@@ -10,12 +10,12 @@ from sympy import expand, sign
 
 from headcount.bench.accounts import is_layer
 from headcount.bench.case import Case, describe_input
+from headcount.bench.column import Column, macs_column
 from headcount.bench.macs import cases
 from headcount.bench.macs.cases import CountedCase
 from headcount.bench.macs.crossover import Crossover, crossovers
 from headcount.bench.result import Row, Table, columns_of, shown
 from headcount.bench.snapshot import tables as snapshot
-from headcount.bench.table import Column, macs_column
 from headcount.formulas import conventions
 from headcount.formulas.ledger import MAC_KINDS, Entry, Size, total_of
 from headcount.formulas.published import tables as published

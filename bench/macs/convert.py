@@ -10,9 +10,9 @@ from math import ceil
 from typing import Any
 
 from headcount.bench.case import Case, describe_input
+from headcount.bench.column import Column, macs_column, params_column
 from headcount.bench.errors import UsageError
 from headcount.bench.result import Row, Table, columns_of, format_macs, shown
-from headcount.bench.table import Column, macs_column, params_column
 from headcount.formulas.backward import training_macs
 from headcount.formulas.symbols import symbol
 from headcount.models.configs.convert import convert_config

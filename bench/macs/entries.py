@@ -6,10 +6,10 @@ from fractions import Fraction
 from functools import partial
 
 from headcount.bench.case import Case, describe_input
+from headcount.bench.column import Column, macs_column, params_column
 from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError
 from headcount.bench.result import Row, Table, columns_of, format_macs, shown
-from headcount.bench.table import Column, macs_column, params_column
 from headcount.bench.training_flops import tokens_of
 from headcount.formulas.conventions import CONVENTIONS, Rule
 from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger, divide

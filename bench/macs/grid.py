@@ -10,13 +10,13 @@ from operator import attrgetter
 from typing import Any
 
 from headcount.bench.case import Case
+from headcount.bench.column import Column, macs_column, params_column, plural
 from headcount.bench.counting.case import count_case, disagreements, rule_agreement
 from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError, read_toml
 from headcount.bench.macs.columns import Accounts, counter_columns
 from headcount.bench.output.progress import with_progress
 from headcount.bench.result import Row, Table, to_json
-from headcount.bench.table import Column, macs_column, params_column, plural
 from headcount.bench.variants.variant import Variant, variants_with
 from headcount.formulas import conventions, mha
 from headcount.formulas.ledger import Ledger

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from headcount.bench.column import TONES, Column, macs_column, plural
 from headcount.bench.contractions import summary
 from headcount.bench.contractions.summary import folded, merged
 from headcount.bench.counters.base import ToolCount
@@ -11,7 +12,6 @@ from headcount.bench.counting.result import Count
 from headcount.bench.macs.ranks import TRANSFER_COLUMNS, transfer_rows
 from headcount.bench.output.figure import figure
 from headcount.bench.result import Row, Table, columns_of, format_macs, shown
-from headcount.bench.table import TONES, Column, macs_column, plural
 from headcount.formulas.summary import sizes
 
 LONGEST = 50

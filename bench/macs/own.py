@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from headcount.bench.case import Case
+from headcount.bench.column import Column, plural
 from headcount.bench.counters.base import CounterError
 from headcount.bench.counting.count import count_module
 from headcount.bench.counting.result import Count
 from headcount.bench.errors import EnvironmentMissing, UsageError, read_file
-from headcount.bench.isolated.process import InternalError
-from headcount.bench.isolated.target import is_configuration, parse_input, parse_target
-from headcount.bench.isolated.user_code import UserCodeError, check_function, check_target, is_below
 from headcount.bench.macs.published import NOT_COUNTED, CellRow, as_texts, count_verdicts, row_of
 from headcount.bench.result import Row, Table, columns_of, shown
-from headcount.bench.table import Column, plural
+from headcount.bench.targets.process import InternalError
+from headcount.bench.targets.target import is_configuration, parse_input, parse_target
+from headcount.bench.targets.user_code import UserCodeError, check_function, check_target, is_below
 from headcount.bench.training_flops import flops_per_token, module_ledger
 from headcount.formulas.conventions import CONVENTIONS
 from headcount.formulas.ledger import Ledger

@@ -11,11 +11,11 @@ from functools import cache, partial
 from typing import Any
 
 from headcount.bench.case import LENGTHS, Case, describe_input
+from headcount.bench.column import TONES, Column, macs_column, params_column, plural
 from headcount.bench.counting.case import count_case, counted_params, disagreements, rule_agreement
 from headcount.bench.counting.result import Count
 from headcount.bench.macs.columns import Accounts, counter_columns
 from headcount.bench.result import Row, Table, columns_of, shown, to_json
-from headcount.bench.table import TONES, Column, macs_column, params_column, plural
 from headcount.bench.trace.collector import keep_freed_memory
 from headcount.formulas import moh
 from headcount.formulas.published import figures, tables
@@ -218,7 +218,7 @@ def counting(cases: Iterable[Case], counters: Sequence[str], device: str | None)
         yield here
         return
     # closed forms run on bare Python
-    from headcount.bench.isolated.workers import Workers
+    from headcount.bench.targets.workers import Workers
 
     with Workers(1) as other:
         # this process starts at the first row

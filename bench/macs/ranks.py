@@ -8,12 +8,12 @@ from typing import Any
 
 from headcount.bench.accounts import Assumptions, NoAccount, context, step
 from headcount.bench.case import Case, describe_input
+from headcount.bench.column import Column, macs_column, params_column
 from headcount.bench.counting.count import count_ranks
 from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError
-from headcount.bench.isolated.target import Target
 from headcount.bench.result import Row, Table, columns_of, shown
-from headcount.bench.table import Column, macs_column, params_column
+from headcount.bench.targets.target import Target
 from headcount.formulas.backward import backward
 from headcount.formulas.decoding import cache_elements
 from headcount.formulas.ledger import Entry, Size

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
+from headcount.bench.column import INTERVAL, Column, escape_controls
 from headcount.bench.output.renderer import Renderer
 from headcount.bench.result import Row
-from headcount.bench.table import INTERVAL, Column, escape_controls
 
 
 class Csv(Renderer):

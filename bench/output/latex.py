@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from headcount.bench.column import DASH, Column
 from headcount.bench.output.renderer import Renderer, heading_rows
 from headcount.bench.result import Row
-from headcount.bench.table import DASH, Column
 
 WIDTH = 100
 """The columns of a table are those of a text table of so many characters."""

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any, TextIO
 from unicodedata import combining, east_asian_width
 
-from headcount.bench.table import Column
+from headcount.bench.column import Column
 
 NOTE_WIDTH = 120
 """The largest width of a note in characters."""

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterator
 
+from headcount.bench.column import Column, escape_controls
 from headcount.bench.output.renderer import Renderer
 from headcount.bench.result import Row
-from headcount.bench.table import Column, escape_controls
 
 
 class Markdown(Renderer):

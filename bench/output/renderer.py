@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TextIO
 
+from headcount.bench.column import Column, escape_controls
 from headcount.bench.output.layout import MIN_WRAP_WIDTH, Layout, Style, display_width, fit, largest_reserved, wrap
 from headcount.bench.output.progress import with_progress
 from headcount.bench.result import Row, Table
-from headcount.bench.table import Column, escape_controls
 
 
 @dataclass

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
+from headcount.bench.column import BAD, FAIR, GOOD, Column
 from headcount.bench.output.layout import GAP, Layout, display_width, wrap
 from headcount.bench.output.renderer import Renderer, heading_rows
 from headcount.bench.result import Row
-from headcount.bench.table import BAD, FAIR, GOOD, Column
 
 COLOURS = {GOOD: "\033[32m", FAIR: "\033[33m", BAD: "\033[31m"}
 PLAIN = "\033[0m"

@@ -7,11 +7,11 @@ from functools import partial
 from itertools import chain
 from operator import attrgetter
 
+from headcount.bench.column import Column, macs_column
 from headcount.bench.result import Row, Table, columns_of, shown
 from headcount.bench.routing import example
 from headcount.bench.routing.inputs import Log
 from headcount.bench.routing.stats import LayerRouting, group_tokens, percent, top_tokens
-from headcount.bench.table import Column, macs_column
 from headcount.bench.variants.variant import Routed
 
 percent_column = partial(Column, unit="%", kind="fixed", digits=2)

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from headcount.bench.column import Column, plural
 from headcount.bench.counting.result import Count
 from headcount.bench.result import Row, Table, columns_of, shown
 from headcount.bench.snapshot import difference
 from headcount.bench.snapshot.difference import ADDED, CHANGED, ELEMENTWISE, MACS, PARAMS, REMOVED, SENT
-from headcount.bench.table import Column, plural
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,13 @@ from typing import Any
 
 import headcount
 from headcount.bench import records
+from headcount.bench.column import INTERVAL, Column, plural
 from headcount.bench.latency import estimate, table
 from headcount.bench.latency.schedule import read_parts
 from headcount.bench.latency.statistics import paired_ratio, quantile
 from headcount.bench.latency.table import median_ms
 from headcount.bench.records import LatencyRecord
 from headcount.bench.result import Table
-from headcount.bench.table import INTERVAL, Column, plural
 from headcount.reports import document, latency
 from headcount.reports.blocks.claims import quote
 from headcount.reports.document import File, link

@@ -14,7 +14,7 @@ import sympy
 from headcount.bench.accounts import RECIPES, encoder_macs
 from headcount.bench.case import Case, ConfigError, attentions, layers_of, model_form
 from headcount.bench.errors import UsageError
-from headcount.bench.isolated.target import PRESETS
+from headcount.bench.targets.target import PRESETS
 from headcount.bench.training_flops import tokens_of
 from headcount.bench.variants.variant import variant
 from headcount.formulas import backward, decoding, prices

@@ -11,7 +11,7 @@ from headcount.bench.counters import registry
 from headcount.bench.counting import case as counting
 from headcount.bench.counting.count import count_module
 from headcount.bench.counting.result import Count
-from headcount.bench.isolated.target import Target
+from headcount.bench.targets.target import Target
 from headcount.formulas.ledger import Entry, Ledger
 from headcount.models.configs.make import make_config
 from headcount.models.configs.presets import PRESETS, preset

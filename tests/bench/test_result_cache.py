@@ -7,8 +7,8 @@ from fractions import Fraction
 import pytest
 
 from headcount.bench import result_cache
-from headcount.bench.isolated.workers import Here
 from headcount.bench.result_cache import CallCache
+from headcount.bench.targets.workers import Here
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ MODULES |= {"xmlrpc", "socket", "urllib", "http", "requests", "ftplib", "telnetl
 WRITES = {"write_text", "write_bytes", "savefig", "to_csv", "to_pickle", "mkstemp", "NamedTemporaryFile"}
 
 ALLOWED = {
-    "bench/isolated/watched.py": {"subprocess": "this command again, from a list of words, without a shell"},
+    "bench/targets/watched.py": {"subprocess": "this command again, from a list of words, without a shell"},
     "bench/trace/collector.py": {"ctypes": "a setting of the allocator of this process"},
     "bench/env.py": {"subprocess": "git, from a list of words, about this checkout"},
     "bench/output/figure.py": {"savefig": "into memory; bench/output/files.py writes it"},

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import headcount as hc
+from headcount.bench.column import Column, escape_controls
 from headcount.bench.render import emit
-from headcount.bench.table import Column, escape_controls
 from tests.bench.made_table import MadeRow, made_table
 from tests.golden.conftest import run
 

@@ -26,7 +26,7 @@ import pytest
 from headcount import CHECKOUT
 from headcount.__main__ import main
 from headcount.bench.counting import case
-from headcount.bench.isolated import process as isolated
+from headcount.bench.targets import process as of_targets
 from tests.golden.conftest import run
 from tests.headcount.test_dependencies import CORE
 
@@ -53,7 +53,7 @@ SLOW = {
 COMMANDS = QUICK | SLOW
 STARTS = ("count", "lock", "lock-update")
 """Commands that fail where their first process cannot be started."""
-NEW = isolated.CONTEXT
+NEW = of_targets.CONTEXT
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 NO_FILE = ("os.rename", "os.mkdir")
 """Audit events that write without opening a file. Removal is not among them: it works on a full disk."""
@@ -82,7 +82,7 @@ def fail_write(n, happened):
 def fail_start(n, happened):
     """Raise EAGAIN in the ``n``-th start of a process."""
     numbers, start = count(1), _posixsubprocess.fork_exec
-    isolated.CONTEXT = NEW
+    of_targets.CONTEXT = NEW
 
     def fork_exec(*args):
         if next(numbers) == n:

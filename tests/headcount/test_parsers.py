@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headcount.__main__ import COMMANDS
-from headcount.bench.table import escape_controls
+from headcount.bench.column import escape_controls
 from tests.golden.conftest import run
 
 LINES = [

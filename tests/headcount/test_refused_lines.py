@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from headcount.bench.table import escape_controls
+from headcount.bench.column import escape_controls
 from tests.golden.conftest import ROUTED, run
 
 SECONDS, MEMORY = 5, 6 * 2**30

@@ -11,8 +11,8 @@ from headcount.bench.case import Case
 from headcount.bench.counters import registry
 from headcount.bench.counting.case import count_case
 from headcount.bench.counting.choices import parse_counters
-from headcount.bench.isolated.workers import Here
 from headcount.bench.macs.published import ReproducedTable
+from headcount.bench.targets.workers import Here
 from headcount.formulas.published import tables
 from headcount.formulas.published.expressions import expression
 from headcount.reports import counting

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from headcount.bench import records
-from headcount.bench.isolated.watched import WORKER
 from headcount.bench.latency import implementations
 from headcount.bench.latency.roofline import Peaks
+from headcount.bench.targets.watched import WORKER
 from headcount.models.configs.make import make_config
 from tests.bench.latency import fake_cuda
 

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from headcount.bench import records
-from headcount.bench.isolated import watched
 from headcount.bench.latency import capture, gates, measure, schedule, session, timing, timing_cases
 from headcount.bench.latency.__main__ import main
 from headcount.bench.latency.session import read_finished
+from headcount.bench.targets import watched
 from tests.bench.latency.conftest import PEAKS, latency_record
 from tests.bench.latency.fake_cuda import KERNEL_S, Hung
 

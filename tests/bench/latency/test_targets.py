@@ -9,11 +9,11 @@ import psutil
 import pytest
 
 from headcount.bench.errors import UsageError
-from headcount.bench.isolated.process import run_isolated
-from headcount.bench.isolated.target import Target
-from headcount.bench.isolated.user_code import UserCodeError
 from headcount.bench.latency import targets, time_targets
 from headcount.bench.latency.__main__ import main
+from headcount.bench.targets.process import run_isolated
+from headcount.bench.targets.target import Target
+from headcount.bench.targets.user_code import UserCodeError
 
 pytestmark = pytest.mark.usefixtures("warm")
 

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from headcount.bench.counting.result import Count, Parameter
-from headcount.bench.isolated.target import Target
 from headcount.bench.snapshot.file import text
+from headcount.bench.targets.target import Target
 from headcount.formulas.ledger import Entry, Ledger
 
 FACTORY = """

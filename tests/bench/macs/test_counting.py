@@ -8,9 +8,9 @@ import pytest
 
 from headcount.bench.case import Case
 from headcount.bench.counting import case as counting
-from headcount.bench.isolated import workers
-from headcount.bench.isolated.workers import Here
 from headcount.bench.macs import published
+from headcount.bench.targets import workers
+from headcount.bench.targets.workers import Here
 
 SIZES = {"num_encoder_layers": 1, "num_decoder_layers": 1, "vocab_size": 7, "d_ff": 5}
 TOOLS = ("torch", "ptflops-aten")

@@ -2,8 +2,8 @@
 
 import re
 
+from headcount.bench.column import DASH
 from headcount.bench.render import realised
-from headcount.bench.table import DASH
 
 NUMBER = re.compile(r"[-+]?[\d,.]+( \[[\d,.-]+, [\d,.-]+\])?|<\S+|>\S+")
 

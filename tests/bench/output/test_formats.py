@@ -11,8 +11,8 @@ import pandas
 import pytest
 
 from headcount.__main__ import main
+from headcount.bench.column import Column
 from headcount.bench.render import emit
-from headcount.bench.table import Column
 from tests.bench.made_table import made_table
 from tests.bench.output.command_tables import COMMANDS, tables_of
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from headcount.bench.column import Column
 from headcount.bench.output.layout import Style, display_width, in_flops, scaled, unit_for
 from headcount.bench.output.text import Text
-from headcount.bench.table import Column
 from tests.bench.made_table import made_table
 from tests.bench.output.command_tables import COMMANDS, STREAMED, misaligned_lines, tables_of
 

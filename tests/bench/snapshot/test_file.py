@@ -8,8 +8,8 @@ import pytest
 from headcount.bench.contractions.audit import COUNTED, UNKNOWN, AuditLine
 from headcount.bench.counting.result import Count, Parameter
 from headcount.bench.errors import UsageError
-from headcount.bench.isolated.target import Target
 from headcount.bench.snapshot import file
+from headcount.bench.targets.target import Target
 from headcount.formulas.ledger import Entry, Ledger
 
 WRITTEN = Entry("mix", "elementwise_contraction", {"m": 7, "i": 3}, times=2)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from headcount.bench.isolated.user_code import UserCodeError
+from headcount.bench.targets.user_code import UserCodeError
 
 MAX_TOKENS = 1000
 """Different tokens in a text at most."""

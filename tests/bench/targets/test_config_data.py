@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 from torch import nn
 
-from headcount.bench.isolated import config_file
-from headcount.bench.isolated.config_file import build_from_config
-from headcount.bench.isolated.user_code import UserCodeError
-from tests.bench.isolated.conftest import LLAMA, write
+from headcount.bench.targets import config_file
+from headcount.bench.targets.config_file import build_from_config
+from headcount.bench.targets.user_code import UserCodeError
+from tests.bench.targets.conftest import LLAMA, write
 
 pytest.importorskip("transformers", reason="the optional extra hf is not installed")
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from headcount.bench.counting import module
-from headcount.bench.isolated.target import Target
+from headcount.bench.targets.target import Target
 
 LLAMA = dict(
     model_type="llama", architectures=["LlamaForCausalLM"], hidden_size=24, head_dim=6, intermediate_size=32,

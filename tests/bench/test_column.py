@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import pytest
 
+from headcount.bench.column import Column
 from headcount.bench.render import RENDERERS, open_output
-from headcount.bench.table import Column
 from tests.bench.made_table import made_table
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import headcount
 from headcount.bench.case import resolve_lengths
-from headcount.bench.isolated.target import Target, is_configuration, parse_input
+from headcount.bench.targets.target import Target, is_configuration, parse_input
 from headcount.models.configs.presets import PRESETS
 from headcount.models.configs.suggest import did_you_mean
 from headcount.models.configs.targets import has_closed_form, make
@@ -242,7 +242,7 @@ def build_target(target: Target, *, random: bool = False, roots: Mapping[str, st
     device = target.device or "meta"
     inputs = run_user_code("--input", lambda: parse_inputs(target.inputs, dtype or "float32"))
     if is_configuration(spec):
-        from headcount.bench.isolated.config_file import build_from_config
+        from headcount.bench.targets.config_file import build_from_config
 
         return build_from_config(spec, settings, lengths, inputs, dtype, device)
     if has_closed_form(spec):

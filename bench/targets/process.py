@@ -19,9 +19,9 @@ from typing import Any
 import headcount
 from headcount.bench.counters.base import CounterError
 from headcount.bench.errors import EnvironmentMissing, UsageError, format_error, require_package, reset_warning_filters
-from headcount.bench.isolated.target import is_configuration
-from headcount.bench.isolated.user_code import UserCodeError, check_target, import_folders
-from headcount.bench.isolated.workers import SAFE_PATH, exit_with_parent, starting
+from headcount.bench.targets.target import is_configuration
+from headcount.bench.targets.user_code import UserCodeError, check_target, import_folders
+from headcount.bench.targets.workers import SAFE_PATH, exit_with_parent, starting
 from headcount.bench.trace.collector import importing
 
 CONTEXT = multiprocessing.get_context("spawn")

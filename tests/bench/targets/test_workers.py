@@ -14,7 +14,7 @@ import pytest
 
 import headcount
 from headcount.bench.errors import format_error
-from headcount.bench.isolated.workers import Workers
+from headcount.bench.targets.workers import Workers
 
 
 def test_workers_see_no_gpu(capfd, monkeypatch):
@@ -70,7 +70,7 @@ def test_full_disk_is_one_line():
 
 PARENT = """
 import os, time
-from headcount.bench.isolated.workers import Workers
+from headcount.bench.targets.workers import Workers
 
 if __name__ == "__main__":
     with Workers(1) as workers:

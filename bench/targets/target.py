@@ -29,8 +29,8 @@ class Target:
         spec: FILE.py:NAME, package.module:NAME, a preset, the variant of a layer, ``config.json`` or ``hf:NAME``.
         settings: keywords of the function or class, or fields of the configuration.
         inputs: texts of --input, ``SIZES[:DTYPE]`` or ``NAME=SIZES[:DTYPE]``.
-        dtype: type of the weights, one of isolated.target.DTYPES; None for the module's own.
-        lengths: input lengths by their names in isolated.target.LENGTHS.
+        dtype: type of the weights, one of targets.target.DTYPES; None for the module's own.
+        lengths: input lengths by their names in targets.target.LENGTHS.
         device, allow_unsupported, elementwise, formulas, formula_set, backward: options of the count.
         plan: divides the target over ranks, of which ``rank`` is counted: a function FILE.py:FUNCTION, with ``ranks``,
             or of a preset a plan as formulas.plan reads it.

@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from headcount.bench.errors import excerpt, unique_keys
-from headcount.bench.isolated.user_code import UserCodeError
+from headcount.bench.targets.user_code import UserCodeError
 
 MAX_DIGITS = 40
 """The most digits of an integer: some configurations state 10**30 for "any length"."""

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from headcount.bench.commands.count import main
-from headcount.bench.isolated.user_code import UserCodeError
-from tests.bench.isolated.conftest import write
+from headcount.bench.targets.user_code import UserCodeError
+from tests.bench.targets.conftest import write
 
 pytest.importorskip("transformers", reason="the optional extra hf is not installed")
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from headcount.bench.errors import EnvironmentMissing, excerpt
-from headcount.bench.isolated.config_data import (
+from headcount.bench.targets.config_data import (
     OWN_CODE,
     check_constructor_arguments,
     check_loader_arguments,
@@ -26,8 +26,8 @@ from headcount.bench.isolated.config_data import (
     read_json,
     restrict,
 )
-from headcount.bench.isolated.model_inputs import Inputs
-from headcount.bench.isolated.user_code import Built, UserCodeError
+from headcount.bench.targets.model_inputs import Inputs
+from headcount.bench.targets.user_code import Built, UserCodeError
 from headcount.models.configs.suggest import did_you_mean
 
 AUTO_CLASSES = (

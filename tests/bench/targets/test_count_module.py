@@ -12,7 +12,7 @@ from headcount.bench.counters import base
 from headcount.bench.counting import module as count_module
 from headcount.bench.counting.contractions import inputs_of
 from headcount.bench.counting.result import Parameter
-from headcount.bench.isolated.user_code import UserCodeError
+from headcount.bench.targets.user_code import UserCodeError
 
 FACTORY = """
 import threading

@@ -14,8 +14,8 @@ import pytest
 from headcount.bench.commands.count import main
 from headcount.bench.counting.count import count_module
 from headcount.bench.errors import EnvironmentMissing, UsageError
-from headcount.bench.isolated.process import run_isolated
-from headcount.bench.isolated.target import Target
+from headcount.bench.targets.process import run_isolated
+from headcount.bench.targets.target import Target
 
 ROOT = Path(__file__).parents[3]
 FACTORY = """

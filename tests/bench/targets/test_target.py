@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from headcount.bench.errors import UsageError
-from headcount.bench.isolated.target import Target, parse_input, parse_settings
-from headcount.bench.isolated.user_code import UserCodeError, build_target, parse_inputs
+from headcount.bench.targets.target import Target, parse_input, parse_settings
+from headcount.bench.targets.user_code import UserCodeError, build_target, parse_inputs
 
 FILE = """
 import torch

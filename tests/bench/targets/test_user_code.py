@@ -5,7 +5,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from headcount.bench.isolated.user_code import import_folders, is_below, load
+from headcount.bench.targets.user_code import import_folders, is_below, load
 
 
 def test_file_of_a_package_imports_from_the_folder_of_the_package(tmp_path, tmp_path_factory, monkeypatch):

@@ -5,11 +5,11 @@ import sys
 import pytest
 
 from headcount.bench.errors import EnvironmentMissing
-from headcount.bench.isolated import watched
+from headcount.bench.targets import watched
 
 WORKER = """
 import os, signal, sys, time
-from headcount.bench.isolated.watched import begin_step, restart, worker
+from headcount.bench.targets.watched import begin_step, restart, worker
 state, log = worker(), open({log!r}, "a")
 print(state.get("step"), state.get("reason"), file=log, flush=True)
 {program}

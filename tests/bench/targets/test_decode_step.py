@@ -5,7 +5,7 @@ import json
 import pytest
 
 from headcount.bench.commands.count import main
-from tests.bench.isolated.conftest import LLAMA, write
+from tests.bench.targets.conftest import LLAMA, write
 
 pytest.importorskip("transformers", reason="the optional extra hf is not installed")
 
