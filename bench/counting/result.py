@@ -84,6 +84,11 @@ class FromRun:
         vars(count)[self._name] = value
 
 
+def from_run(without: Callable[[Ledger], Any] = lambda _: None) -> Any:
+    """Return a FromRun, as a default of any type: a type checker sees the value of the field."""
+    return FromRun(without)
+
+
 @dataclass(frozen=True, repr=False)
 class Count:
     """The count of one forward pass over the whole batch, or of forward and backward. What is unknown is None.
@@ -122,20 +127,20 @@ class Count:
     device: str | None = None
     why_there: str | None = None
     included: bool = False
-    elementwise: Ledger = FromRun(lambda _: Ledger(()))
-    parameters: tuple[Parameter, ...] = FromRun(_parameters)
-    modules: tuple[ModuleRecord, ...] | None = FromRun()
-    uncalled: tuple[str, ...] | None = FromRun()
+    elementwise: Ledger = from_run(lambda _: Ledger(()))
+    parameters: tuple[Parameter, ...] = from_run(_parameters)
+    modules: tuple[ModuleRecord, ...] | None = from_run()
+    uncalled: tuple[str, ...] | None = from_run()
     collectives: tuple[Transfer, ...] = ()
     audit: tuple[AuditLine, ...] | None = ()
     tools: tuple[ToolCount, ...] | None = ()
     columns: Mapping[str, int | str] | None = field(default_factory=dict)
-    bytes_moved: int | None = FromRun()
-    causal_macs: int | None = FromRun()
-    other_flops: Mapping[str, int] | None = FromRun()
+    bytes_moved: int | None = from_run()
+    causal_macs: int | None = from_run()
+    other_flops: Mapping[str, int] | None = from_run()
     inputs: tuple[str, ...] = ()
-    versions: Mapping[str, str] = FromRun(lambda _: {})
-    notes: tuple[str, ...] | None = FromRun(lambda _: ())
+    versions: Mapping[str, str] = from_run(lambda _: {})
+    notes: tuple[str, ...] | None = from_run(lambda _: ())
     limits: Mapping[str, int] | None = field(default_factory=dict)
     run: Any = field(default=None, compare=False)
     depth: int | None = field(default=3, compare=False)

@@ -127,10 +127,10 @@ def plan(args: argparse.Namespace) -> Result | str:
             roots |= _roots(path, {*request.code} - {request.spec if word else None, args.plan})
     found = []
     for old, request, _ in jobs:
-        counted = count_module(request, roots=roots)
-        found.append((old, replace(counted, limits={**(old.limits if old else {}), **dict(args.max)})))
+        limits = {**((old and old.limits) or {}), **dict(args.max)}
+        found.append((old, replace(count_module(request, roots=roots), limits=limits)))
     if args.check:
-        return _compare(args, found)
+        return _compare(args, [(old, new) for old, new in found if old])
     again = {old.label: new for old, new in found if old}
     written = [again.get(old.label, old) for old in locked] or [new for _, new in found]
     return _write([*{one.label: one for one in written}.values()], path or args.out)
@@ -182,7 +182,7 @@ def _roots(lock: str, specs: Iterable[str]) -> dict[str, str]:
     code = [spec for spec in specs if ":" in spec and not is_configuration(spec)]
     for spec in code:
         target = spec.rpartition(":")[0]
-        if not is_below(Path(target) if target.endswith(".py") else _place(target.partition(".")[0]), root):
+        if not is_below(Path(target) if target.endswith(".py") else _place(target.partition(".")[0]), str(root)):
             raise UsageError(f"{lock} would run {spec}, which is not below {root}; --trust allows it")
     return dict.fromkeys(code, str(root))
 
@@ -190,7 +190,8 @@ def _roots(lock: str, specs: Iterable[str]) -> dict[str, str]:
 def _place(package: str) -> Path | None:
     """Return the file or folder of a package, as it is found from the current folder; None where there is none."""
     found = PathFinder.find_spec(package, [os.getcwd(), *sys.path])
-    return found and Path(found.origin or next(iter(found.submodule_search_locations)))
+    places = [found.origin, *(found.submodule_search_locations or ())] if found else []
+    return next((Path(place) for place in places if place), None)
 
 
 def _compare(args: argparse.Namespace, found: Sequence[tuple[Count, Count]]) -> Result | str:

@@ -3,7 +3,7 @@
 import argparse
 import re
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,7 +80,7 @@ class Value:
 
 COUNT = Value("positive integer", parse_int, lambda number: number >= 1)
 ELEMENT = Value(f"number of bytes, as 2 and 0.5, or type ({', '.join(TYPE_BITS)})", parse_element_bytes)
-SET = {"action": "append", "metavar": "FIELD=VALUE", "default": []}
+SET: Mapping[str, Any] = {"action": "append", "metavar": "FIELD=VALUE", "default": []}
 """Arguments of an option that changes a field of a preset, and may be repeated."""
 
 

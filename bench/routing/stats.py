@@ -4,8 +4,12 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import TypeVar
 
 from headcount.bench.variants.variant import Routed
+
+Token = TypeVar("Token", bound=Hashable)
+Group = TypeVar("Group", bound=Hashable)
 
 
 @dataclass
@@ -26,10 +30,10 @@ class LayerRouting:
     """MACs of an expert that takes every token."""
 
     def __post_init__(self) -> None:
-        self.chosen: list[Counter] = [Counter() for _ in range(self.num_experts)]
+        self.chosen: list[Counter[int]] = [Counter() for _ in range(self.num_experts)]
         self.expert_macs = [Fraction(0)] * self.num_experts
 
-    def add(self, tokens: Sequence[Hashable], experts: Sequence[Sequence[int]], row_macs: Fraction) -> None:
+    def add(self, tokens: Sequence[int], experts: Sequence[Sequence[int]], row_macs: Fraction) -> None:
         """Add routed tokens with the experts of each; ``row_macs``: MACs of one expert for one token."""
         self.tokens += len(tokens)
         self.every_token_macs += len(tokens) * row_macs
@@ -55,16 +59,14 @@ def percent(counts: Sequence[int]) -> list[Fraction]:
     return [Fraction(100 * count, total) for count in counts]
 
 
-def top_tokens(
-    chosen: Sequence[Counter[Hashable]], number: int, min_count: int = 1
-) -> list[list[tuple[Hashable, Fraction]]]:
+def top_tokens(chosen: Sequence[Counter[Token]], number: int, min_count: int = 1) -> list[list[tuple[Token, Fraction]]]:
     """Return for each expert the ``number`` tokens of highest PMI with it, the most frequent first among equals.
 
     PMI is p(token, expert) / (p(token) p(expert)), the MoA paper's pointwise mutual information, which is not a
     logarithm: 1 where both are independent. Tokens with fewer than ``min_count`` choices in all are left out: a rare
     token has a high PMI with any expert.
     """
-    by_token = sum(chosen, Counter())
+    by_token: Counter[Token] = sum(chosen, Counter())
     found = []
     for counts in chosen:
         values = {
@@ -77,8 +79,6 @@ def top_tokens(
     return found
 
 
-def group_tokens(
-    chosen: Sequence[Counter[Hashable]], group_of: Callable[[Hashable], Hashable]
-) -> list[Counter[Hashable]]:
+def group_tokens(chosen: Sequence[Counter[Token]], group_of: Callable[[Token], Group]) -> list[Counter[Group]]:
     """Return the same choices by group of tokens."""
     return [Counter(map(group_of, counts.elements())) for counts in chosen]

@@ -86,11 +86,11 @@ def amounts(count: Count) -> Counter[tuple[str, str, str, Sizes]]:
     for quantity, term in contractions(count):
         sizes = sorted(term.dims.items(), key=lambda size: (LETTERS.find(size[0]), size))
         found[quantity, term.path, term.kind, tuple(sizes)] += term.times
-    for one in count.collectives:
-        found[SENT, one.path, f"{one.kind} {one.axis} {one.phase}", (("sent", one.sent),)] += 1
+    for sent in count.collectives:
+        found[SENT, sent.path, f"{sent.kind} {sent.axis} {sent.phase}", (("sent", sent.sent),)] += 1
     for one in count.parameters:
-        sizes = tuple((f"n{axis}", size) for axis, size in enumerate(one.shape))
-        found[PARAMS, one.path, "trained" if one.trainable else "frozen", sizes] += one.times
+        shape = tuple((f"n{axis}", size) for axis, size in enumerate(one.shape))
+        found[PARAMS, one.path, "trained" if one.trainable else "frozen", shape] += one.times
     return found
 
 
@@ -101,11 +101,14 @@ def changes(old: Count, new: Count) -> list[Change]:
     for place, rows in enumerate((before - after, after - before)):
         for (quantity, path, kind, sizes), times in rows:
             sides[quantity, path, kind][place].append((sizes, times))
-    merged: dict[tuple, list[str]] = defaultdict(list)
+    merged: dict[tuple[str, str, Side | None, Side | None, str], list[str]] = defaultdict(list)
     for (quantity, path, kind), (left, right) in sides.items():
-        for pair in zip_longest(sorted(left), sorted(right)):
-            merged[quantity, kind, *pair, folded(path)].append(path)
-    found = [Change(*name, paths=tuple(sorted(paths, key=natural))) for (*name, _), paths in merged.items()]
+        for old_side, new_side in zip_longest(sorted(left), sorted(right)):
+            merged[quantity, kind, old_side, new_side, folded(path)].append(path)
+    found = [
+        Change(quantity, kind, old_side, new_side, tuple(sorted(paths, key=natural)))
+        for (quantity, kind, old_side, new_side, _), paths in merged.items()
+    ]
     return sorted(found, key=lambda one: (one.quantity, natural(one.paths[0]), one.kind, one.what, one.sizes))
 
 
@@ -124,13 +127,15 @@ def failures(locked: Count, counted: Count) -> list[str]:
 
 def uncalled_changes(old: Count, new: Count) -> list[str]:
     """Return the modules that ran in only one of two counts; none if a count has no list of uncalled modules."""
-    return [] if None in (old.uncalled, new.uncalled) else sorted({*old.uncalled} ^ {*new.uncalled}, key=natural)
+    if old.uncalled is None or new.uncalled is None:
+        return []
+    return sorted({*old.uncalled} ^ {*new.uncalled}, key=natural)
 
 
 def unmet_limits(count: Count) -> dict[str, str]:
     """Return why a count does not meet its limits, by quantity. MACs that are incomplete meet none."""
     found = {}
-    for name, most in count.limits.items():
+    for name, most in (count.limits or {}).items():
         if (value := getattr(count, name)) > most:
             found[name] = f"{value:,} {LIMITED[name]}, above the limit of {most:,}"
         elif name == "macs" and count.unsupported:

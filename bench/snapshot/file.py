@@ -83,7 +83,7 @@ def _of_lock(data: Mapping[str, Any]) -> Iterator[Count]:
         # of the audit a lock has the unsupported operations
         given["audit"] = given.pop("unsupported")
         count = Count.from_json(given)
-        if unknown := count.limits.keys() - LIMITED.keys():
+        if unknown := (count.limits or {}).keys() - LIMITED.keys():
             raise ValueError(f"limits are of {' and '.join(LIMITED)}, not of {', '.join(unknown)}")
         yield count
 

@@ -94,8 +94,8 @@ class Sides:
 
     name: str
     title: str
-    change: type[ChangeRow]
-    fact: type[FactRow]
+    change: type[LockedChange] | type[ComparedChange]
+    fact: type[LockedFact] | type[ComparedFact]
     words: Mapping[str, str]
     sign: int
 
@@ -177,11 +177,12 @@ def merge_targets(parts: Iterable[tuple[str, Sequence[Table]]], sides: Sides) ->
 def _how(old: Count, new: Count, names: Sequence[str]) -> Iterator[tuple[str, str | None, str | None]]:
     """Yield unsupported operations, modules that did not run, name, inputs, versions and target of both counts, as
     far as both have them."""
-    before, after = ([line.text() for line in side.unsupported] for side in (old, new))
-    for line in dict.fromkeys((*before, *after)):
-        yield "unsupported", line if line in before else None, line if line in after else None
+    of_old, of_new = ([line.text() for line in side.unsupported] for side in (old, new))
+    for line in dict.fromkeys((*of_old, *of_new)):
+        yield "unsupported", line if line in of_old else None, line if line in of_new else None
     for path in difference.uncalled_changes(old, new):
-        yield "did not run", *(path if path in side.uncalled else None for side in (old, new))
+        in_old, in_new = (path if path in (side.uncalled or ()) else None for side in (old, new))
+        yield "did not run", in_old, in_new
     for before, after in zip(_facts(old, names[0]), _facts(new, names[1]), strict=True):
         if before and after:
             yield from ((name, before.get(name), after.get(name)) for name in before | after)
