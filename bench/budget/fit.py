@@ -188,10 +188,9 @@ def command(args: argparse.Namespace) -> Result:
     """Return what the target needs of the card. Raises UsageError for a card, a plan or a target that is none."""
     cards = _cards(args.on)
     demand = _demand(args)
-    if demand.plan or has_closed_form(demand.target.spec):
-        parts, largest = demand.parts(), partial(_largest, demand)
-    else:
-        parts, largest = _counted_parts(demand), lambda memory: {}
+    closed = has_closed_form(demand.target.spec)
+    parts = demand.parts() if closed else _counted_parts(demand)
+    largest = partial(_largest, demand if closed else None)
     notes = [*_notes(args, demand)]
     if len(cards) > 1:
         return _of_cards(args, demand, parts, cards, largest, notes)
@@ -255,8 +254,8 @@ def _least(demand: Demand, ranks: int) -> Demand:
         if not demand.training and (plan.zero or plan.recompute != "none"):
             continue
         try:
-            one = replace(demand, plan=replace(plan, mb=1))
-            found[one.plan] = sum(one.parts().values())
+            plan = replace(plan, mb=1)
+            found[plan] = sum(replace(demand, plan=plan).parts().values())
         except PlanError:
             continue
     if not found:
@@ -276,17 +275,27 @@ def _counted_parts(demand: Demand) -> dict[str, int]:
             found[name] = size * (count.trainable_params + (frozen if name == "weights" else 0))
     elif given.weight_bytes:
         found["weights"] = ceil(given.weight_bytes * count.params)
+    elif count.weight_bytes is None:
+        raise UsageError(f"{demand.target.spec}: the bytes of its weights are not known; --weights TYPE gives them")
     else:
         found["weights"] = count.weight_bytes
-    if isinstance(cache := count.columns.get("kv_bytes"), int):
+    measured = count.columns or {}
+    # a reason in place of a number: a model that keeps no cache
+    if isinstance(cache := measured.get("kv_bytes"), int):
         found[CACHE] = cache
-    if isinstance(reason := count.columns[needed], str):
-        raise UsageError(f"{demand.target.spec}: its activations are not known: {reason}")
-    return found | {ACTIVATIONS: reason}
+    activations = measured[needed]
+    if isinstance(activations, str):
+        raise UsageError(f"{demand.target.spec}: its activations are not known: {activations}")
+    return found | {ACTIVATIONS: activations}
 
 
-def _largest(demand: Demand, memory: int) -> dict[str, int]:
-    """Return the largest batch, and the largest context or length, that fit with everything else as it is."""
+def _largest(demand: Demand | None, memory: int) -> dict[str, int]:
+    """Return the largest batch, and the largest context or length, that fit with everything else as it is.
+
+    None of them is known without a closed form.
+    """
+    if demand is None:
+        return {}
     plan = demand.plan or Plan()
     found = {"batch": _bisect(lambda n: demand.at(batch_size=n).fits(memory))}
     if {"tgt_len", "seq_len"} & demand.case.lengths.keys():
@@ -372,9 +381,9 @@ def _of_cards(
     for card, memory in sorted(cards.items(), key=lambda item: item[1]):
         room = memory - args.reserve
         most = largest(room)
-        sizes = [most.get("batch"), most.get("context", most.get("length"))]
         verdict = "fits" if needed <= room else "does not fit"
-        rows.append(CardRow(card, memory, needed, room - needed, verdict, *(size or None for size in sizes)))
+        batch, length = most.get("batch"), most.get("context", most.get("length"))
+        rows.append(CardRow(card, memory, needed, room - needed, verdict, batch or None, length or None))
     rows[-1] = replace(rows[-1], failures=failures)
     held = ", ".join(f"{name} {size:,}" for name, size in parts.items())
     table = Table("fit", f"{args.target}: bytes by card", columns_of(CardRow), rows, [f"Needed: {held}.", *notes])

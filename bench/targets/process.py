@@ -85,13 +85,13 @@ def run_isolated(task: str, *args: Any, code: Sequence[str], label: str = "", **
         raise UsageError(f"{call.label}: {error}") from None
     # a file without a name: nothing is left of it, however this ends
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as err:
-        answer, error = _run(call, err.fileno())
+        answer, failed = _run(call, err.fileno())
         # warnings of libraries are no part of a run without error, and none of an error of one line
-        if isinstance(error, InternalError | ProcessExited) or "\n" in str(error):
+        if isinstance(failed, InternalError | ProcessExited) or "\n" in str(failed):
             err.seek(0)
             sys.stderr.write(err.read())
-    if error:
-        raise error
+    if failed:
+        raise failed
     return answer
 
 
@@ -112,7 +112,7 @@ def _run(call: _Call, err: int) -> tuple[Any, Exception | None]:
         except EOFError:
             pass
         finally:
-            if hasattr(os, "killpg"):
+            if hasattr(os, "killpg") and process.pid:
                 with suppress(OSError):
                     os.killpg(process.pid, signal.SIGKILL)
             process.kill()
