@@ -14,12 +14,18 @@ from headcount.bench.output.latex import Latex
 from headcount.bench.output.layout import Style
 from headcount.bench.output.markdown import Markdown
 from headcount.bench.output.progress import with_progress
+from headcount.bench.output.renderer import Renderer
 from headcount.bench.output.text import Text, wrap_note
 from headcount.bench.result import Table, to_json
 
 FORMATS = tuple(ENDINGS)
 SCHEMA_VERSION = 2
-RENDERERS = {"text": Text, "md": Markdown, "csv": Csv, "latex": Latex}
+RENDERERS: dict[str, Callable[..., Renderer]] = {
+    "text": Text,
+    "md": Markdown,
+    "csv": Csv,
+    "latex": Latex,
+}
 
 
 def emit(

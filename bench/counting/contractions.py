@@ -128,7 +128,7 @@ def count_contractions(
     if formula_set not in (None, *SETS):
         raise ValueError(f"formula_set={formula_set!r} is none of {', '.join(SETS)}")
     given = formulas or {}
-    formulas = {**SETS.get(formula_set, {}), **given}
+    formulas = {**SETS.get(formula_set or "", {}), **given}
     sources = {**dict.fromkeys(formulas, f"formula_set {formula_set}"), **dict.fromkeys(given, "formulas")}
     by_event, audit = find_contractions(trace, formulas, sources, allow_unsupported=allow_unsupported)
     if elementwise != REPORT:

@@ -55,7 +55,7 @@ class RecordedCall:
     @cached_property
     def headcount(self) -> Count:
         """headcount's count: every contraction once."""
-        inputs = inputs_of(self.args, self.kwargs)
+        inputs = inputs_of(tuple(self.args), self.kwargs)
         return count_contractions(self._record(hooked=False), inputs=inputs, **self.options)
 
     @cached_property

@@ -60,7 +60,7 @@ class AuditRow(Row):
     def error_of(self, counter: str) -> int | str:
         """Return the error of a counter."""
         found = next((count for count in self.counts if count.counter == counter), None)
-        return FAILED if found is None or found.reason else found.difference
+        return FAILED if found is None or found.difference is None else found.difference
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields, and each count with its causes."""
@@ -79,7 +79,8 @@ def count_formulations(counters: Sequence[str], device: str | None) -> list[Audi
     """Return every formulation on every device, by every counter."""
     devices = [device] if device else ["cpu", "meta", *(["cuda"] if torch.cuda.is_available() else [])]
     places = [(formulation, where) for formulation in FORMULATIONS for where in devices]
-    return [_row(*place, _read(*place, counters)) for place in with_progress(places, "audit", "run")]
+    runs = with_progress(places, "audit", "run")
+    return [_row(formulation, where, _read(formulation, where, counters)) for formulation, where in runs]
 
 
 def tables(rows: Sequence[AuditRow], counters: Sequence[str]) -> list[Table]:
@@ -143,13 +144,14 @@ def _row(formulation: Formulation, device: str, found: Count | str) -> AuditRow:
     failures, notes = [], []
     if found.macs != exact:
         failures.append(f"{where}: headcount counts {found.macs:,}, exact {exact:,}")
-    for count in found.tools:
+    tools = found.tools or ()
+    for count in tools:
         if count.reason:
             notes.append(f"{count.counter} failed: {count.reason[:LONGEST]}")
         if count.disagreement:
             rules = version_note(registry.counter(count.counter).VERIFIED)
             failures.append(f"{where}: {count.counter} {count.disagreement}{rules}")
-    return replace(row, headcount_macs=found.macs, counts=found.tools, notes=notes, failures=failures)
+    return replace(row, headcount_macs=found.macs, counts=tools, notes=notes, failures=failures)
 
 
 def _causes_table(rows: Sequence[AuditRow]) -> Table[AuditCauseRow]:

@@ -17,6 +17,7 @@ from headcount.bench.targets.target import Target
 from headcount.formulas.backward import backward
 from headcount.formulas.decoding import cache_elements
 from headcount.formulas.ledger import Entry, Size
+from headcount.formulas.plan import Plan
 from headcount.formulas.rank import BYTES, INDEX, PARAMETER, REDUCTION, STATE_BYTES, RankCost, Transfer, rank_costs
 from headcount.models.configs.suggest import choices
 
@@ -99,13 +100,14 @@ def tables(
     ``training`` its backward pass, and a row that differs from its closed form is a failure. Raises PlanError where
     the plan does not fit the case.
     """
-    columns = chosen_columns(names)
+    columns, plan = chosen_columns(names), case.plan or Plan()
     saved = any(column.key == "saved_bytes" for column in columns)
-    counts, reasons = {}, []
+    counts: Mapping[str, Count] = {}
+    reasons: list[str] = []
     if target:
         columns.append(VERDICT)
         try:
-            counts = count_ranks(replace(target, plan=str(case.plan), backward=training), saved=saved)
+            counts = count_ranks(replace(target, plan=str(plan), backward=training), saved=saved)
         except UsageError as error:
             reasons = [str(error)]
     rows, moved = [], []
@@ -113,12 +115,14 @@ def tables(
         row = replace(_closed_form(case.name, cost, cache, element_bytes), notes=reasons)
         if count := counts.get(cost.stage):
             row = replace(row, verdict=verdict(cost, count, training))
-            row = replace(row, saved_by=COUNTED, saved_bytes=count.columns["saved_bytes"]) if saved else row
+            if saved and count.columns:
+                row = replace(row, saved_by=COUNTED, saved_bytes=count.columns["saved_bytes"])
         rows.append(row)
         moved += transfer_rows(cost.transfers, element_bytes.__getitem__, cost.stage)
-    heading = f"{case.name} on {case.plan.ranks:,} ranks, {case.plan}"
+    heading = f"{case.name} on {plan.ranks:,} ranks, {plan}"
     notes = _notes(case, element_bytes, saved, target is not None, training)
-    found = [Table(f"{case.name}-ranks", heading, columns, rows, notes, note_column="verdict" if target else "")]
+    note_column = "verdict" if target else ""
+    found: list[Table] = [Table(f"{case.name}-ranks", heading, columns, rows, notes, note_column=note_column)]
     if moved:
         heading = f"{case.name}: collectives of a rank"
         found.append(Table(f"{case.name}-collectives", heading, [STAGE, *TRANSFER_COLUMNS], moved, detail=True))
@@ -175,7 +179,7 @@ def _amounts(
 
     Repeated layers are one; a sum of gradients belongs to the backward pass.
     """
-    out = Counter()
+    out: Counter[tuple[str, str]] = Counter()
     for entry in entries:
         out[_LAYERS.sub("*", entry.path), "MACs"] += entry.macs
     out["parameters", "elements"] = params
@@ -190,13 +194,13 @@ def _caches(case: Case) -> list[Size | None]:
     """Return the cache elements of each class of ranks, all tokens of the input stored; None where nothing decodes."""
     stored = context(case, Assumptions())
     try:
-        return [cache_elements(cost.ledger) for cost in rank_costs(step(case, stored, stored), case.plan)]
+        return [cache_elements(cost.ledger) for cost in rank_costs(step(case, stored, stored), case.plan or Plan())]
     except NoAccount:
         return [None] * len(case.ranks)
 
 
 def _closed_form(preset: str, cost: RankCost, cache: Size | None, element_bytes: Mapping[str, int]) -> RankRow:
-    numbers = Counter()
+    numbers: Counter[tuple[str, str]] = Counter()
     for one in cost.transfers:
         numbers[one.kind, one.axis] += one.times
     return RankRow(
@@ -222,7 +226,7 @@ def transfer_rows(
     transfers: Iterable[Transfer], bytes_of: Callable[[str], int], stage: str | None = None
 ) -> list[TransferRow]:
     """Return a row for equal collectives of repeated layers, with what leaves the rank; ``bytes_of`` an element."""
-    sums: dict[Transfer, list[int]] = {}
+    sums: dict[Transfer, tuple[Size, Size]] = {}
     for one in transfers:
         equal = replace(one, path=_LAYERS.sub("*", one.path) or "(model)", own=0, times=1)
         times, sent = sums.get(equal, (0, 0))
