@@ -24,7 +24,7 @@ from headcount.formulas.plan import Plan, PlanError
 from headcount.formulas.plan import parse as parse_plan
 from headcount.formulas.rank import RankCost, Ranks
 from headcount.models.configs.base import ConfigError
-from headcount.models.configs.numbers import parse_int
+from headcount.models.configs.numbers import TYPE_BITS, parse_element_bytes, parse_int
 from headcount.models.configs.suggest import choices
 from headcount.models.configs.targets import has_closed_form
 
@@ -231,6 +231,13 @@ def _demand(args: argparse.Namespace) -> Demand:
     if args.train and (args.context or args.weights or args.cache):
         raise UsageError("--train goes without --context, --weights and --cache: --seq-len sets its tokens")
     target = parse_target(args.target, argparse.Namespace(**{**vars(args), "plan": None, "ranks": None}))
+    if has_closed_form(target.spec):
+        if target.inputs:
+            raise UsageError(f"{target.spec} is no code of yours: its lengths, and not --input, set its inputs")
+        if target.dtype and target.dtype not in TYPE_BITS:
+            raise UsageError(f"--dtype {target.dtype}: weights are of one of {', '.join(TYPE_BITS)}")
+        if target.dtype:
+            given["element_bytes"] = parse_element_bytes(target.dtype)
     demand = Demand(target, Assumptions(**given), args.train)
     divided = args.plan or args.ranks
     if divided and not has_closed_form(target.spec):

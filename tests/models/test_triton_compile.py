@@ -109,10 +109,3 @@ for launched in found:
 print(len({launched.kernel for launched in found}))
 """
     assert execute(code) == f"{len(TABLE)}\n"
-
-
-def test_compile_command_names_its_replacement():
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.latency.compile", "--arch", "90"], cwd=ROOT, capture_output=True, text=True
-    )
-    assert (done.returncode, done.stdout) == (2, "") and "make kernels" in done.stderr

@@ -52,6 +52,15 @@ def test_narrow_weights_and_cache(capsys):
     assert (found["weights"], found["cache"]) == (params // 2, 64 * cached)
 
 
+def test_dtype_is_that_of_all_numbers(capsys):
+    params, cached = PUBLIC["llama3-8b"]
+    wide, half = (
+        held(run(capsys, "llama3-8b", "--on", "80G", "--context", "64", "--dtype", name)[1])
+        for name in ("float32", "bfloat16")
+    )
+    assert all(wide[part] == 2 * half[part] for part in wide) and wide["weights"] == 4 * params
+
+
 def test_training_state_is_that_of_the_recipe(capsys):
     params, _ = PUBLIC["llama3-8b"]
     found = held(run(capsys, "llama3-8b", "--on", "80G", "--train", "--seq-len", "16")[1])
@@ -109,7 +118,8 @@ def test_all_cards_are_listed_by_memory(capsys):
 @pytest.mark.parametrize("words, named", [
     (["--on", "H100"], "H100 SXM"), (["--on", "V100 SXM2"], "--on 32G"), (["--on", "80G", "--plan", "tp=3"], "h = 32"),
     (["--on", "80G", "--train", "--context", "5"], "--seq-len"),
-    (["--on", "80G", "--ranks", "2", "--plan", "tp=2"], "finds"),
+    (["--on", "80G", "--ranks", "2", "--plan", "tp=2"], "finds"), (["--on", "80G", "--input", "1,5"], "lengths"),
+    (["--on", "80G", "--dtype", "int"], "float32"),
 ])  # fmt: skip
 def test_wrong_words_are_one_line(words, named, capsys):
     assert fit.main(["llama3-8b", *words]) == 2
