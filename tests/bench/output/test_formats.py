@@ -65,7 +65,7 @@ def test_schema_rejects_invalid_rows():
         return {"schema_version": 2, "tables": [table]}
 
     assert valid(of(macs=10**30, released_macs=None, kv_bytes=7))
-    for wrong in ({"macs": 1.5}, {"released_macs": "7"}, {"kv_bytes": [7]}, {"ledger": [{"path": ""}]}, {"point": 7}):
+    for wrong in ({"macs": 1.5}, {"released_macs": "7"}, {"kv_bytes": [7]}, {"ideal": {"name": "MoH"}}, {"point": 7}):
         assert not valid(of(**wrong)), wrong
     assert not valid({**of(), "schema_version": 1}) and not valid({**of(), "more": 1})
 
