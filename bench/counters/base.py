@@ -187,26 +187,6 @@ def too_large_for_cpu(macs: int, stored_bytes: int) -> str | None:
     return None
 
 
-def as_record(count: ToolCount) -> dict[str, Any]:
-    """Return one counter's count as JSON: raw integers, whether it is as predicted, and the causes of its difference.
-
-    There are none where they were not requested.
-    """
-    by_calls = count.explanation
-    traced = by_calls and by_calls.predicted_macs
-    same = ("counter", "device", "macs", "difference", "explained")
-    return {
-        **{name: getattr(count, name) for name in same},
-        **{name: getattr(count.result, name, None) for name in ("tool", "version", "unsupported")},
-        "predicted_macs": traced if count.predicted_macs is None else count.predicted_macs,
-        "additions": dict(count.additions),
-        "failed": count.reason,
-        "counted_there_because": count.why_there,
-        "unverified": list(by_calls.unverified) if by_calls else [],
-        "causes": list(map(vars, by_calls.causes)) if by_calls else [],
-    }
-
-
 def predict(tool: ModuleType, ledger: Ledger, device: str) -> Size:
     """Return what ``tool`` reports for a ledger: its multiply-accumulates once, and :func:`additions`."""
     return ledger.macs + sum(additions(tool, ledger, device).values())

@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import methodcaller
-from typing import Any
 
 import torch
 
 from headcount.bench.column import Column, macs_column, plural
 from headcount.bench.counters import registry
-from headcount.bench.counters.base import ToolCount, as_record, version_note
+from headcount.bench.counters.base import Explanation, ToolCount, version_note
 from headcount.bench.counters.run_context import one_line, one_thread
 from headcount.bench.counting.result import Count
 from headcount.bench.counting.tools import LONGEST, read
@@ -62,16 +61,12 @@ class AuditRow(Row):
         found = next((count for count in self.counts if count.counter == counter), None)
         return FAILED if found is None or found.difference is None else found.difference
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields, and each count with its causes."""
-        return vars(self) | {"counts": list(map(as_record, self.counts))}
-
 
 @dataclass(frozen=True)
 class AuditCauseRow(CauseRow):
     """A cause of an error, and the formulations and devices that have it, in the first row of a count."""
 
-    difference: int | str = shown(macs_column, "error\nvs exact", sign=True, words=True)
+    difference: int | str | None = shown(macs_column, "error\nvs exact", sign=True, words=True)
     cells: str = shown(Column, "formulations and devices", priority=2, wraps=20)
 
 
@@ -156,23 +151,23 @@ def _row(formulation: Formulation, device: str, found: Count | str) -> AuditRow:
 
 def _causes_table(rows: Sequence[AuditRow]) -> Table[AuditCauseRow]:
     """Return the causes of all differences; formulations with the same causes share their rows."""
-    counts: dict[tuple, dict[str, Any]] = {}
-    places: dict[tuple, list[str]] = {}
+    differences: dict[tuple[str, Explanation], int | None] = {}
+    places: dict[tuple[str, Explanation], list[str]] = {}
     for row in rows:
-        for count in map(as_record, row.counts):
-            if count["causes"]:
-                key = (count["counter"], count["predicted_macs"], str(count["causes"]))
-                counts[key] = count
+        for count in row.counts:
+            if count.explanation and count.explanation.causes:
+                key = count.counter, count.explanation
+                differences[key] = count.difference
                 places.setdefault(key, []).append(f"{row.spelling} {row.device}")
     causes = []
-    for key, count in counts.items():
-        first, *others = count["causes"]
-        where = ", ".join(places[key])
-        causes.append(AuditCauseRow(count["counter"], **first, difference=count["difference"], cells=where))
+    for (counter, explanation), where in places.items():
+        difference = differences[counter, explanation]
+        first, *others = map(vars, explanation.causes)
+        causes.append(AuditCauseRow(counter, **first, difference=difference, cells=", ".join(where)))
         causes += [AuditCauseRow("", **cause, difference="", cells="") for cause in others]
-    unverified = dict.fromkeys(text for count in counts.values() for text in count["unverified"])
+    unverified = dict.fromkeys(text for _, explanation in places for text in explanation.unverified)
     below = ["The causes of a count sum to its error."]
     below += [f"The rules are unverified for {', '.join(unverified)}."] if unverified else []
-    counter, *parts, difference, cells = columns_of(AuditCauseRow)
-    columns = [counter, difference, *parts, cells]
+    first_column, *parts, error, cells = columns_of(AuditCauseRow)
+    columns = [first_column, error, *parts, cells]
     return Table("audit-causes", "audit: where each tool's error comes from", columns, causes, below=below, detail=True)
