@@ -278,8 +278,16 @@ def prefill_last_macs(case: Case, given: Assumptions) -> int:
     if encoder_macs(case):
         return every
     prompt = context(case, given)
-    logits = step(case, prompt, prompt).select(lambda entry: "V" in entry.dims and "T" in entry.dims)
-    return every - logits.macs + sum(replace(entry, dims={**entry.dims, "T": 1}).macs for entry in logits)
+    return with_last_logits(step(case, prompt, prompt)).macs
+
+
+def with_last_logits(form: Ledger) -> Ledger:
+    """Return a ledger with the logits of the last token alone, which generation needs."""
+    found = []
+    for entry in form:
+        is_of_logits = {"T", "V"} <= entry.dims.keys()
+        found.append(replace(entry, dims={**entry.dims, "T": 1}) if is_of_logits else entry)
+    return Ledger(tuple(found))
 
 
 @Account("decode step\nMACs", "context")

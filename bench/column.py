@@ -125,3 +125,8 @@ def macs_column(key: str, head: str, **options: Any) -> Column:
 def params_column(key: str, head: str, **options: Any) -> Column:
     """Return a column of parameters."""
     return Column(key, head, kind="int", of="params", **options)
+
+
+def bytes_column(key: str, head: str, **options: Any) -> Column:
+    """Return a column of bytes."""
+    return Column(key, head, unit="bytes", kind="int", of="bytes", **options)

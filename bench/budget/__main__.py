@@ -106,10 +106,10 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     """Run the command under the name ``prog``; return its exit code."""
-    return serve(prog, parser(prog), plan, argv)
+    return serve(prog, parser(prog), command, argv)
 
 
-def plan(args: argparse.Namespace) -> Result:
+def command(args: argparse.Namespace) -> Result:
     """Return the answer to ``args``, found, and plotted where ``--plot`` asks for it, before it is printed."""
     if args.ranks is not None:
         return _plan_search(args)

@@ -7,11 +7,11 @@ from fractions import Fraction
 from functools import partial
 from math import ceil
 
-from headcount.bench.accounts import RECIPES, Assumptions, NoAccount, context, encoder_macs, step
+from headcount.bench.accounts import RECIPES, Assumptions, NoAccount, context, encoder_macs, step, with_last_logits
 from headcount.bench.budget.plans import plans
 from headcount.bench.case import Case
 from headcount.bench.cli import Parser, add_output, serve
-from headcount.bench.column import BAD, GOOD, Column
+from headcount.bench.column import BAD, GOOD, Column, bytes_column
 from headcount.bench.counting.count import count_module
 from headcount.bench.errors import UsageError
 from headcount.bench.hardware import HARDWARE, by_name, names
@@ -45,7 +45,7 @@ MOST = 2**30
 CACHE, ACTIVATIONS = "cache", "activations"
 OPTIMIZER_PARTS = ("gradients", "weights")
 """Parts of a recipe that are no state of the optimizer."""
-_bytes = partial(Column, unit="bytes", kind="int", of="bytes", priority=0)
+_bytes = partial(bytes_column, priority=0)
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Demand:
                 encoder = replace(case, sizes={**case.sizes, "T": 0}).ledger
                 runs.append(self._costs(encoder.select(lambda entry: entry.size)))
             else:
-                runs.append(self._costs(_with_last_logits(step(self.at(batch_size=1).case, stored, stored))))
+                runs.append(self._costs(with_last_logits(step(self.at(batch_size=1).case, stored, stored))))
         except NoAccount:
             runs = [self._costs(case.ledger)]
         for whole, *costs in zip(self._costs(case.ledger), *runs, strict=True):
@@ -152,17 +152,6 @@ class Demand:
             return sum(self.parts().values()) <= memory
         except (ConfigError, PlanError):
             return False
-
-
-def _with_last_logits(form: Ledger) -> Ledger:
-    """Return the ledger with the logits of the last token alone, which generation needs."""
-    is_last = ({"V", "T"} <= entry.dims.keys() for entry in form)
-    return Ledger(
-        tuple(
-            replace(entry, dims={**entry.dims, "T": 1}) if last else entry
-            for entry, last in zip(form, is_last, strict=True)
-        )
-    )
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:

@@ -11,7 +11,7 @@ from sympy import divisors
 
 from headcount.bench.budget.search import pareto_front
 from headcount.bench.case import Case, describe_input
-from headcount.bench.column import Column, macs_column, plural
+from headcount.bench.column import Column, bytes_column, macs_column, plural
 from headcount.bench.errors import UsageError
 from headcount.bench.result import Result, Row, Table, columns_of, shown
 from headcount.formulas.plan import ORDER as AXES
@@ -20,7 +20,7 @@ from headcount.formulas.rank import BYTES, PARAMETER, RankCost, Ranks
 
 OBJECTIVES = ("between_bytes", "within_bytes", "held_bytes", "macs")
 """Costs of a plan, the most important first; lower is better."""
-_bytes = partial(Column, unit="bytes", kind="int", of="bytes", priority=0)
+_bytes = partial(bytes_column, priority=0)
 
 
 @dataclass(frozen=True)

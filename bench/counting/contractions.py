@@ -17,12 +17,12 @@ from headcount.bench.contractions.modules import ModuleRecord, module_records, u
 from headcount.bench.contractions.products.product import Product
 from headcount.bench.counting.result import Count, Parameter
 from headcount.bench.env import counting_versions
+from headcount.bench.targets.target import POLICIES
 from headcount.bench.trace.collector import no_full_gc
 from headcount.bench.trace.events import Trace, shapes_text
 from headcount.formulas.ledger import Entry, Ledger
 
-INCLUDE, REPORT, REFUSE = "include", "report", "refuse"
-POLICIES = (REPORT, INCLUDE, REFUSE)
+REPORT, INCLUDE, REFUSE = POLICIES
 """Policies for contractions written elementwise: reported separately, included in the count, or an error."""
 
 

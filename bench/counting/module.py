@@ -331,16 +331,15 @@ def _run_on_device(run: Callable[..., Count], call: ModuleCall, device: str | No
         if META in own:
             return _run_on_fake(run, call), FAKE, str(error)
         return _run_on_own(run, call, own), own, str(error)
-    on_meta = found
-    if device == META or META in own or on_meta.macs > MAX_CHECKED_MACS:
+    if device == META or META in own or found.macs > MAX_CHECKED_MACS:
         return found, META, None
     try:
         there = run_user_code(f"a run on {own}", lambda: run(*call, counters=()))
     except UserCodeError as error:
         return found, META, f"Not verified: {str(error).rstrip('.')}."
-    if (there.dispatched, there.with_elementwise) == (on_meta.dispatched, on_meta.with_elementwise):
+    if (there.dispatched, there.with_elementwise) == (found.dispatched, found.with_elementwise):
         return found, META, None
-    return _run_on_own(run, call, own), own, f"it counts {on_meta.macs:,} there and {there.macs:,} on {own}"
+    return _run_on_own(run, call, own), own, f"it counts {found.macs:,} there and {there.macs:,} on {own}"
 
 
 def _run_on_own(run: Callable[..., Count], call: ModuleCall, where: str) -> Count:

@@ -68,10 +68,10 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     """Run the command under the name ``prog``; return its exit code."""
-    return serve(prog, parser(prog), plan, argv)
+    return serve(prog, parser(prog), command, argv)
 
 
-def plan(args: argparse.Namespace) -> Result:
+def command(args: argparse.Namespace) -> Result:
     """Return the closed form that ``args`` asks for, derived before it is printed."""
     if bool(args.preset) == bool(args.module):
         raise UsageError("give --preset or --module")

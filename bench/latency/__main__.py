@@ -99,10 +99,10 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     if argv[:1] and argv[0] in SUBCOMMANDS:
         name = f"{prog} {argv[0]}"
         other = import_module(f"headcount.bench.latency.{argv[0]}")
-        return serve(name, other.parser(name), lambda args: other.plan(args, argv), argv[1:])
+        return serve(name, other.parser(name), lambda args: other.command(args, argv), argv[1:])
     if _has_target(prog, argv):
-        return serve(prog, targets.parser(prog), targets.plan, argv)
-    return serve(prog, parser(prog), lambda args: plan(args, argv), argv)
+        return serve(prog, targets.parser(prog), targets.command, argv)
+    return serve(prog, parser(prog), lambda args: command(args, argv), argv)
 
 
 def _has_target(prog: str, argv: Sequence[str]) -> bool:
@@ -128,7 +128,7 @@ def replace_jaxtyping() -> None:
         jaxtyping.Float = jaxtyping.Int = jaxtyping.Bool = Annotated
 
 
-def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Result | str | Callable[[], int]:
+def command(args: argparse.Namespace, argv: Sequence[str] = ()) -> Result | str | Callable[[], int]:
     """Return the requested cases, measured as they are printed; ``argv`` is recorded with them."""
     if args.list:
         return _list_names()

@@ -46,7 +46,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     return out
 
 
-def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Result | str | Callable[[], int]:
+def command(args: argparse.Namespace, argv: Sequence[str] = ()) -> Result | str | Callable[[], int]:
     """Return the tables of a campaign, one for each part; each begins when the one before it has been printed."""
     schedule.check_limits(args)
     parts = {part: _part_cases(part, args) for part in dict.fromkeys(args.part)}

@@ -40,7 +40,7 @@ class ComparedRow(Row):
     verdict: str = shown(Column, "B is", priority=0, tones=TONES)
 
 
-def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Result:
+def command(args: argparse.Namespace, argv: Sequence[str] = ()) -> Result:
     """Return the table of the rows that are in both files."""
     rows, only_a, only_b = compare(_load(args.a), _load(args.b), force=args.force)
     table = Table(

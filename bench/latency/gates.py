@@ -31,7 +31,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     return out
 
 
-def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Result | Callable[[], int]:
+def command(args: argparse.Namespace, argv: Sequence[str] = ()) -> Result | Callable[[], int]:
     """Return the checks, of each implementation of each case, or what to run instead of this process."""
     return schedule.plan_cases(args, argv, lambda: [check_cases(args.layer, args.device, args.dtype)])
 

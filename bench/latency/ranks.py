@@ -105,7 +105,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     return out
 
 
-def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Result | str:
+def command(args: argparse.Namespace, argv: Sequence[str] = ()) -> Result | str:
     """Check the divided model and time its steps, on every rank; return the table on rank 0, and nothing elsewhere."""
     rank = int(os.environ.get("RANK", 0))
     if rank:

@@ -70,7 +70,7 @@ def parser(prog: str) -> argparse.ArgumentParser:
     return out
 
 
-def plan(args: argparse.Namespace) -> Result:
+def command(args: argparse.Namespace) -> Result:
     """Return the table of the targets, counted and timed. Raises what count_module and run_isolated do."""
     schedule.prepare(args)
     targets = [_with_lengths(parse_target(text, args), len(args.target) > 1) for text in args.target]

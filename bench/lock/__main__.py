@@ -88,10 +88,10 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     """Run the command under the name ``prog``; return its exit code."""
-    return serve(prog, parser(prog), plan, argv)
+    return serve(prog, parser(prog), command, argv)
 
 
-def plan(args: argparse.Namespace) -> Result | str:
+def command(args: argparse.Namespace) -> Result | str:
     """Return the result for ``args``; the module is counted before anything is printed."""
     if args.workflow:
         return workflow().removesuffix("\n")

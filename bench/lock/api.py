@@ -57,7 +57,7 @@ def lock(
     """Count as ``count_macs`` does: every contraction and parameter, by name.
 
     Call ``hc.lock(model, x).write("macs.lock")`` once and ``hc.lock(model, x).check("macs.lock")`` from then on.
-    A lock written by a program names no module, so ``headcount lock --check`` needs ``--module`` for it.
+    A lock written by a program names no module, so ``headcount lock --check`` needs a TARGET for it.
 
     Args:
         module: the module to count, or what ``count_macs`` takes for it.

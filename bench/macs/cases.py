@@ -1,4 +1,4 @@
-"""Cases of --compare: a preset with some of its fields changed, a user module, or a configuration.
+"""Sides of a comparison: a preset with some of its fields changed, a user module, or a configuration.
 
 Importable without torch.
 """

@@ -4,11 +4,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from headcount.bench.accounts import Assumptions, NoAccount, context, step
 from headcount.bench.case import Case, describe_input
-from headcount.bench.column import Column, macs_column, params_column
+from headcount.bench.column import Column, bytes_column, macs_column, params_column
 from headcount.bench.counting.count import count_ranks
 from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError
@@ -24,11 +23,6 @@ from headcount.models.configs.suggest import choices
 EQUAL, NOT_COUNTED, COUNTED, CLOSED_FORM = "equal", "not counted", "count", "formula"
 _LAYERS = re.compile(r"(?:(?<=\.)|^)\d+(-\d+)?(?=\.|$)")
 """Indices of repeated layers in a path: 7, or 0-5."""
-
-
-def bytes_column(key: str, head: str, **options: Any) -> Column:
-    """Return a column of bytes."""
-    return Column(key, head, "bytes", kind="int", of="bytes", **options)
 
 
 @dataclass(frozen=True)

@@ -55,10 +55,10 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     """Run the command under the name ``prog``; return its exit code."""
     argv = list(sys.argv[1:] if argv is None else argv)
-    return serve(prog, parser(prog), lambda args: plan(args, argv), argv)
+    return serve(prog, parser(prog), lambda args: command(args, argv), argv)
 
 
-def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Result:
+def command(args: argparse.Namespace, argv: Sequence[str] = ()) -> Result:
     """Return the tables that ``args`` asks for, recorded and plotted before they are printed.
 
     ``argv`` is stored with a record.

@@ -13,7 +13,7 @@ LOCK_VERSION = 4
 """Schema version of a lock."""
 JSON_VERSION = 2
 """Schema version of the JSON of ``headcount count`` that is read."""
-LOCKED = (
+LOCKED_FIELDS = (
     "name", "target", "included", "ledger", "elementwise", "parameters", "collectives", "inputs", "versions",
     "uncalled", "unsupported", "limits", "macs", "elementwise_macs", "params", "sent",
 )  # fmt: skip
@@ -27,7 +27,7 @@ def text(*counts: Count) -> str:
 
 
 def _as_record(count: Count) -> dict[str, Any]:
-    data = count.to_json(LOCKED)
+    data = count.to_json(LOCKED_FIELDS)
     data["elementwise"] = [one for one in data["elementwise"] if one["kind"] == WRITTEN_ELEMENTWISE]
     for name in ("ledger", "elementwise", "parameters", "collectives", "unsupported"):
         data[name].sort(key=lambda one: (natural(one["path"]), json.dumps(one, sort_keys=True)))
@@ -79,7 +79,7 @@ def parse(content: str | bytes, path: str | Path) -> tuple[Count, ...]:
 def _of_lock(data: Mapping[str, Any]) -> Iterator[Count]:
     """Yield the counts of a lock. Raises KeyError, TypeError and ValueError for what is not one."""
     for record in data["targets"]:
-        given = {name: record[name] for name in LOCKED} | record
+        given = {name: record[name] for name in LOCKED_FIELDS} | record
         # of the audit a lock has the unsupported operations
         given["audit"] = given.pop("unsupported")
         count = Count.from_json(given)

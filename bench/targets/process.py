@@ -60,8 +60,9 @@ class _Call:
 def run_isolated(task: str, *args: Any, code: Sequence[str], label: str = "", **options: Any) -> Any:
     """Return what a function of headcount returns in a process of its own; arguments and result are pickled.
 
-    There standard output is standard error, standard input is empty, and the folders of ``code`` come first on
-    sys.path. What user code leaves behind, as threads and processes, ends with the answer.
+    What user code prints there is kept, and printed on standard error with an error that is not one line. Standard
+    input is empty, and the folders of ``code`` come first on sys.path. What user code leaves behind, as threads and
+    processes, ends with the answer.
 
     Args:
         task: ``module:function``; the module is imported before the folders are on sys.path.

@@ -5,7 +5,7 @@ import pytest
 
 from headcount.bench.accounts import Assumptions
 from headcount.bench.budget import candidates as module
-from headcount.bench.budget.__main__ import _bounds, _host_model, main, parser, plan
+from headcount.bench.budget.__main__ import _bounds, _host_model, command, main, parser
 from headcount.bench.budget.bounds import Bound, feasible_mask, parse
 from headcount.bench.budget.candidates import candidates
 from headcount.bench.case import Case
@@ -20,7 +20,7 @@ from tests.bench.budget.test_budget import moa_costs
 )
 def test_gqa_and_mqa_have_fewer_kv_heads(name, holds):
     small = ["--range", "h=1:12", "g=1:12", "d_h=16", "--limit", "0", "--min-distance", "0", "--all-integers"]
-    found = plan(parser().parse_args(["--macs", "9G", "--attention", name, *small]))
+    found = command(parser().parse_args(["--macs", "9G", "--attention", name, *small]))
     pairs = [(h, g) for h in range(1, 13) for g in range(1, 13) if h % g == 0 and holds(h, g)]
     assert found.sentence().endswith(f"of {len(pairs)} candidates.")
     (table,) = found.tables

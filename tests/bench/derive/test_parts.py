@@ -51,7 +51,7 @@ def test_request_has_settings_starts_and_steps(monkeypatch):
     answer = Derivation({"linear": 7 * symbol("T") * symbol("d") ** 2}, "")
     monkeypatch.setattr(command, "derive_module", lambda *given: asked.extend(given) or answer)
     words = ["--module", "mine.py:net", "--vars", "T,d", "--set", "n=7", "--base", "d=6:2"]
-    command.plan(command.parser().parse_args(words))
+    command.command(command.parser().parse_args(words))
     assert asked == ["mine.py:net", {"n": 7}, {"T": 11, "d": 6}, {"T": 1, "d": 2}]
 
 

@@ -44,7 +44,7 @@ def tables_of(command):
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(session.SIDE, "cpu", 64)
         patch.setitem(session.COPIED, "cpu", 4096)
-        make = getattr(module, "command", None) or module.plan
+        make = module.command
         result = make(module.parser().parse_args(words))
         return [realised(table) for table in result.tables], result.sentence()
 
