@@ -122,7 +122,7 @@ class Demand:
 
         The context of one sequence is read at a time, and then all sequences go on by a token.
         """
-        case, each = self.case, self.given.bytes_each
+        case, each, decodes = self.case, self.given.bytes_each, True
         try:
             stored = context(case, self.given)
             runs = [self._costs(step(case, stored, 1))]
@@ -133,16 +133,18 @@ class Demand:
             else:
                 runs.append(self._costs(with_last_logits(step(self.at(batch_size=1).case, stored, stored))))
         except NoAccount:
-            runs = [self._costs(case.ledger)]
+            runs, decodes = [self._costs(case.ledger)], False
         for whole, *costs in zip(self._costs(case.ledger), *runs, strict=True):
             held = {"weights": whole.held["weights"] * each["weight"]}
-            held[CACHE] = cache_elements(costs[0].ledger) * each["cached"]
+            if decodes:
+                held[CACHE] = cache_elements(costs[0].ledger) * each["cached"]
             yield self._whole(whole, held, max(cost.forward_elements() for cost in costs))
 
     def _whole(self, cost: RankCost, held: Mapping[str, int | Fraction], activations: int) -> dict[str, int]:
         each, more = self.given.bytes_each, {}
         if cost.plan.zero == 3:
-            more["gathered weights"] = cost.gathered_params() * each["weight"]
+            size = RECIPES[self.given.optimizer]["weights"] if self.training else each["weight"]
+            more["gathered weights"] = cost.gathered_params() * size
         more[ACTIVATIONS] = activations * each["other"]
         return {name: ceil(size) for name, size in {**held, **more}.items()}
 

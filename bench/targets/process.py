@@ -8,12 +8,13 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import headcount
@@ -101,7 +102,7 @@ def _run(call: _Call, err: int) -> tuple[Any, Exception | None]:
     receiver, sender = CONTEXT.Pipe(duplex=False)
     with receiver:
         # a descriptor reaches the process as that of a connection
-        with sender, Connection(os.dup(err), readable=False) as log, starting():
+        with sender, Connection(os.dup(err), readable=False) as log, starting(), _without_main():
             process = CONTEXT.Process(target=_serve, args=(sender, log, call))
             process.start()
         try:
@@ -119,6 +120,17 @@ def _run(call: _Call, err: int) -> tuple[Any, Exception | None]:
             process.kill()
             process.join()
     return None, ProcessExited(call.label, process.exitcode)
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Let a new process not run the program of this one again, which may be a script without a guard."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def _serve(sender: Connection, log: Connection, call: _Call) -> None:

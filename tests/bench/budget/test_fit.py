@@ -100,6 +100,15 @@ def test_largest_numbers_fit_and_the_next_do_not(words, memory, capsys):
         assert not demand.at(**{name: most + step}).fits(memory)
 
 
+def test_gathered_weights_are_those_of_a_layer_and_outside(capsys):
+    """Four d x d matrices, three of d x F and two norms of one layer, two tables of 11 words and a norm, in float32."""
+    sizes = ["num_layers=2", "d_model=8", "d_ff=16", "vocab_size=11", "num_heads=2", "num_kv_heads=2"]
+    words = [*(f"--set={size}" for size in sizes), "--train", "--optimizer", "adamw", "--plan", "dp=2,fsdp"]
+    found = held(run(capsys, "llama3-8b", "--on", "1G", "--seq-len", "4", *words)[1])
+    assert found["gathered weights"] == 4 * (4 * 64 + 3 * 8 * 16 + 2 * 8 + 2 * 11 * 8 + 8)
+    assert "cache" not in held(run(capsys, "dit-s2", "--on", "1G")[1])
+
+
 def test_the_plan_of_ranks_holds_least(capsys):
     def total(*words):
         return held(run(capsys, "llama3-8b", "--on", "1T", "--train", "--seq-len", "256", *words)[1])["total"]

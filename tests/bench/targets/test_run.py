@@ -198,6 +198,16 @@ def test_process_is_isolated(monkeypatch, tmp_path):
     assert run_isolated(f"{__name__}:facts", code=["moa-8K8E128D"]) == (0, [], "", None, None)
 
 
+def test_script_without_a_guard_runs_once(factory, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"print('once')\nfrom headcount.__main__ import main\nmain(['count', {f'{factory}:warns'!r}, '--brief'])\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, env=env, timeout=120)
+    assert done.stdout.count("once") == 1 and "105 MACs" in done.stdout, done.stderr
+
+
 @pytest.mark.parametrize("ending", [".onnx", ".pt2", ".pt", ".pth", ".ts"])
 def test_saved_models_have_a_loader(ending):
     with pytest.raises(UsageError, match="saved model; a function that loads it is a target: FILE.py:make") as refused:
