@@ -178,7 +178,7 @@ def models() -> dict[str, Any]:
 
 def derivation(argv: str) -> tuple[list[derive.KindRow], list[str]]:
     """Return the closed form from ``python -m bench.derive`` for these arguments: its rows, and how it was found."""
-    (table,) = derive.plan(derive.parser().parse_args(argv.split())).tables
+    (table,) = derive.command(derive.parser().parse_args(argv.split())).tables
     return check_rows(table.rows), list(table.above)
 
 

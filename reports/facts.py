@@ -158,7 +158,7 @@ class Facts:
 
     def budget(self, argv: str) -> Table[BudgetRow]:
         """Return the result of ``python -m bench.budget`` for these arguments, without times."""
-        (table,) = budget.plan(budget.parser().parse_args([*argv.split(), "--records", "none"])).tables
+        (table,) = budget.command(budget.parser().parse_args([*argv.split(), "--records", "none"])).tables
         check_rows(table.rows)
         return table
 
