@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from headcount.bench.column import DASH
 from headcount.bench.hardware import HARDWARE, SOURCES
 from headcount.formulas.conventions import CONVENTIONS
 from headcount.formulas.published.verdicts import Judged
@@ -66,6 +67,7 @@ def peaks(facts: Facts) -> str:
             "card": one.name,
             "TFLOP/s": ", ".join(f"{dtype} {rate:g}" for dtype, rate in one.tflops.items()),
             "GB/s": f"{one.bytes_per_s / 1e9:g}",
+            "memory, GB": DASH if one.memory_bytes is None else f"{one.memory_bytes / 1e9:.6g}",
             "read in": "; ".join(f"{key}: {', '.join(figures)}" for key, figures in one.read.items()),
         }
         for one in HARDWARE.values()
