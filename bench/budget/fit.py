@@ -17,7 +17,7 @@ from headcount.bench.errors import UsageError
 from headcount.bench.hardware import HARDWARE, by_name, names
 from headcount.bench.output.arguments import COUNT, ELEMENT, Value
 from headcount.bench.result import Result, Row, Table, columns_of, shown
-from headcount.bench.targets.target import Target, add_target_options, parse_target
+from headcount.bench.targets.target import Target, add_target_options, is_configuration, parse_target
 from headcount.formulas.decoding import cache_elements
 from headcount.formulas.ledger import Ledger
 from headcount.formulas.plan import Plan, PlanError
@@ -45,6 +45,8 @@ MOST = 2**30
 CACHE, ACTIVATIONS = "cache", "activations"
 OPTIMIZER_PARTS = ("gradients", "weights")
 """Parts of a recipe that are no state of the optimizer."""
+Largest = Callable[[int], Mapping[str, int]]
+"""Returns the largest batch and context, by name, that fit into so many bytes; those that are known."""
 _bytes = partial(bytes_column, priority=0)
 
 
@@ -179,9 +181,11 @@ def command(args: argparse.Namespace) -> Result:
     """Return what the target needs of the card. Raises UsageError for a card, a plan or a target that is none."""
     cards = _cards(args.on)
     demand = _demand(args)
-    closed = has_closed_form(demand.target.spec)
-    parts = demand.parts() if closed else _counted_parts(demand)
-    largest = partial(_largest, demand if closed else None)
+    largest: Largest = partial(_largest, demand)
+    if has_closed_form(demand.target.spec):
+        parts = demand.parts()
+    else:
+        parts, largest = _count_parts(demand)
     notes = [*_notes(args, demand)]
     if len(cards) > 1:
         return _of_cards(args, demand, parts, cards, largest, notes)
@@ -261,11 +265,18 @@ def _least(demand: Demand, ranks: int) -> Demand:
     return replace(demand, plan=min(found, key=found.__getitem__))
 
 
-def _counted_parts(demand: Demand) -> dict[str, int]:
-    """Return the bytes of each part of a module that runs. Raises UsageError where its activations are not known."""
+def _count_parts(demand: Demand) -> tuple[dict[str, int], Largest]:
+    """Return the bytes of each part of a module that runs, and the largest batch of a configuration by the memory.
+
+    Raises UsageError where activations or bytes of weights are not known.
+    """
     given, needed = demand.given, "saved_bytes" if demand.training else "peak_forward_bytes"
     columns = [needed] if demand.training else ["kv_bytes", needed]
-    count = count_module(demand.target, columns=columns, bytes_each=given.bytes_each)
+    target, generates = demand.target, is_configuration(demand.target.spec) and not demand.training
+    # the context of one sequence is read at a time, and each has a cache
+    batch = target.lengths.get("batch_size", 1) if generates else 1
+    one = replace(target, lengths={**target.lengths, "batch_size": 1}) if generates else target
+    count = count_module(one, columns=columns, bytes_each=given.bytes_each)
     found: dict[str, int] = {}
     if demand.training:
         frozen = count.params - count.trainable_params
@@ -274,26 +285,29 @@ def _counted_parts(demand: Demand) -> dict[str, int]:
     elif given.weight_bytes:
         found["weights"] = ceil(given.weight_bytes * count.params)
     elif count.weight_bytes is None:
-        raise UsageError(f"{demand.target.spec}: the bytes of its weights are not known; --weights TYPE gives them")
+        raise UsageError(f"{target.spec}: the bytes of its weights are not known; --weights TYPE gives them")
     else:
         found["weights"] = count.weight_bytes
     measured = count.columns or {}
     # a reason in place of a number: a model that keeps no cache
     if isinstance(cache := measured.get("kv_bytes"), int):
-        found[CACHE] = cache
+        found[CACHE] = batch * cache
     activations = measured[needed]
     if isinstance(activations, str):
-        raise UsageError(f"{demand.target.spec}: its activations are not known: {activations}")
-    return found | {ACTIVATIONS: activations}
+        raise UsageError(f"{target.spec}: its activations are not known: {activations}")
+    found[ACTIVATIONS] = activations
+
+    def largest(memory: int) -> dict[str, int]:
+        if not generates or not isinstance(cache, int) or not cache:
+            return {}
+        others = sum(size for name, size in found.items() if name != CACHE)
+        return {"batch": max(0, (memory - others) // cache)}
+
+    return found, largest
 
 
-def _largest(demand: Demand | None, memory: int) -> dict[str, int]:
-    """Return the largest batch, and the largest context or length, that fit with everything else as it is.
-
-    None of them is known without a closed form.
-    """
-    if demand is None:
-        return {}
+def _largest(demand: Demand, memory: int) -> dict[str, int]:
+    """Return the largest batch, and the largest context or length, that fit with everything else as it is."""
     plan = demand.plan or Plan()
     found = {"batch": _bisect(lambda n: demand.at(batch_size=n).fits(memory))}
     if {"tgt_len", "seq_len"} & demand.case.lengths.keys():
@@ -338,7 +352,8 @@ def _notes(args: argparse.Namespace, demand: Demand) -> Iterator[str]:
         yield f"Activations: the results {what}, of fused kernels, which keep nothing else and no T x S numbers."
     else:
         what = "that the forward pass keeps for the gradients" if demand.training else "that are alive at once at most"
-        yield f"Activations: the bytes {what}, as the model runs on meta, with fused attention."
+        of = ", of one sequence" if is_configuration(demand.target.spec) and not demand.training else ""
+        yield f"Activations: the bytes {what}, as the model runs on meta, with fused attention{of}."
     kept = f"{args.reserve:,} bytes are" if args.reserve else "Nothing is"
     yield f"{kept} kept for CUDA and for fragments of the allocator (--reserve)."
 
@@ -368,7 +383,7 @@ def _of_cards(
     demand: Demand,
     parts: Mapping[str, int],
     cards: Mapping[str, int],
-    largest: Callable[[int], Mapping[str, int]],
+    largest: Largest,
     notes: Sequence[str],
 ) -> Result:
     """Return a row for each card, with failures where none fits."""

@@ -136,6 +136,20 @@ def test_wrong_words_are_one_line(words, named, capsys):
     assert named in err and err.count("\n") == 1
 
 
+def test_configuration_has_a_largest_batch(tmp_path, monkeypatch, capsys, warm):
+    pytest.importorskip("transformers", reason="the optional extra hf is not installed")
+    sizes = {"hidden_size": 24, "head_dim": 6, "intermediate_size": 32, "num_hidden_layers": 2, "vocab_size": 53}
+    config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_attention_heads": 4, **sizes}
+    (tmp_path / "config.json").write_text(json.dumps({**config, "num_key_value_heads": 2}))
+    monkeypatch.chdir(tmp_path)
+    words = ["config.json", "--on", "200k", "--context", "32", "--batch-size"]
+    _, table = run(capsys, *words, "3")
+    # bfloat16: 2 layers, keys and values of 2 heads of 6, 32 tokens of 3 sequences
+    assert held(table)["cache"] == 2 * (2 * 2 * 2 * 6 * 32) * 3
+    most = table["largest"]["batch"]
+    assert [run(capsys, *words, str(batch))[0] for batch in (most, most + 1)] == [0, 1]
+
+
 def test_module_is_counted(tmp_path, monkeypatch, capsys, warm):
     (tmp_path / "net.py").write_text(
         "import torch\ndef make():\n    return torch.nn.Linear(5, 7), (torch.ones(3, 5),)\n"
