@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headcount.bench.case import resolve_lengths
 from headcount.bench.contractions.elementwise import CONTRACTION
 from headcount.bench.contractions.linalg import Formula
 from headcount.bench.contractions.summary import merged
@@ -24,6 +25,10 @@ from headcount.bench.counting.tools import ModuleCall
 from headcount.bench.trace.collector import no_full_gc
 from headcount.bench.trace.record import record
 from headcount.formulas.published.expressions import evaluate
+from headcount.models.build import build, example_inputs
+from headcount.models.configs.presets import PRESETS
+from headcount.models.configs.suggest import did_you_mean
+from headcount.models.configs.targets import has_closed_form, make, read, split
 
 
 class FunctionModule(nn.Module):
@@ -50,9 +55,12 @@ def resolve_call(
 ) -> ModuleCall:
     """Return the module and the inputs that count_macs' arguments name.
 
-    Raises TypeError where ``model`` is None, a class or anything else that cannot run, ValueError for inputs beside
-    ``input_size`` and for sizes that are no integers.
+    Raises TypeError where ``model`` is None, a class or anything else that cannot run, and for missing inputs,
+    ValueError for inputs beside ``input_size`` and for sizes that are no integers; of a text what build_named raises.
     """
+    if isinstance(model, str):
+        model, args, named = build_named(model)
+        inputs, kwargs = inputs or args, {**named, **kwargs}
     if isinstance(model, type) or not callable(model) and not isinstance(model, torch.export.ExportedProgram):
         what = f"the class {model.__name__}" if isinstance(model, type) else repr(model)[:80]
         raise TypeError(
@@ -73,11 +81,41 @@ def resolve_call(
             model, inputs, kwargs = made[0], (made[1],), {}
         else:
             model = FunctionModule(model)
+    if input_size is not None and inputs:
+        raise ValueError("give inputs or input_size, not both")
+    if len(inputs) == 1 and _are_sizes(inputs[0]) and not isinstance(model, FunctionModule):
+        inputs, input_size = (), inputs[0]
     if input_size is not None:
-        if inputs:
-            raise ValueError("give inputs or input_size, not both")
         inputs = make_inputs(model, input_size, dtypes)
-    return model, *unpack(model, inputs, kwargs)
+    args, kwargs = unpack(model, inputs, kwargs)
+    if not args and not kwargs and not isinstance(model, FunctionModule) and not _accepts(model.forward, (), {}):
+        names = ", ".join(inspect.signature(model.forward).parameters)
+        raise TypeError(
+            f"{type(model).__name__} takes {names}: give tensors, or sizes, as hc.count(model, (1, 3, 224, 224))"
+        )
+    return model, args, kwargs
+
+
+def _are_sizes(value: Any) -> bool:
+    """Return whether ``value`` is a size, a tuple of integers, or a list of sizes: no module takes that as data."""
+    several = isinstance(value, list) and all(isinstance(one, tuple) for one in value)
+    sizes = value if several else [value]
+    return bool(sizes) and all(isinstance(one, tuple) and one and _is_size(one) for one in sizes)
+
+
+def build_named(text: str) -> ModuleCall:
+    """Return the module and the inputs of a preset or of a layer by letters, on meta: ``llama3-8b,T=1024``.
+
+    Raises ValueError for any other text, and ConfigError for a field, a value or a length that does not exist.
+    """
+    spec, _ = split(text)
+    if not has_closed_form(spec):
+        near = did_you_mean(spec, PRESETS)
+        raise ValueError(f"{text!r} is no preset and no layer{near}; the command counts others: headcount count {text}")
+    name, fields, lengths = read(text)
+    config = make(name, fields)
+    inputs = example_inputs(config, resolve_lengths(config, lengths), device="meta", dtype=torch.bfloat16)
+    return build(config, initialise=False, device="meta", dtype=torch.bfloat16), (), inputs
 
 
 def unpack(module: nn.Module, inputs: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
@@ -106,13 +144,15 @@ def make_inputs(
 ) -> tuple[Tensor, ...]:
     """Return a tensor for each size: ones, or zeros of a type for integers, on the device of the module.
 
-    ``input_size`` is one size or a list of sizes, ``dtypes`` a type or one for each size (default: the weights').
-    Raises ValueError for anything else.
+    ``input_size`` is one size or a list of sizes, ``dtypes`` a type or one for each size (default: the weights', or
+    long where the first layer is an embedding). Raises ValueError for anything else.
     """
     sizes = list(input_size) if isinstance(input_size, Sequence) else [None]
     sizes = [sizes] if all(isinstance(size, int) for size in sizes) else sizes
     weight = next((one for one in module.parameters() if one.is_floating_point()), torch.empty(0))
-    types = [dtypes or weight.dtype] * len(sizes) if not isinstance(dtypes, Sequence) else list(dtypes)
+    first = next((one for one in module.modules() if not [*one.children()] and [*one.parameters()]), None)
+    usual = torch.long if isinstance(first, nn.Embedding | nn.EmbeddingBag) else weight.dtype
+    types = [dtypes or usual] * len(sizes) if not isinstance(dtypes, Sequence) else list(dtypes)
     if len(types) != len(sizes) or not all(map(_is_size, sizes)):
         raise ValueError(
             f"input_size={input_size!r} with dtypes={dtypes!r}: give (1, 3, 224, 224) or a list of such sizes, and a "
@@ -147,8 +187,9 @@ def count_macs(
 
     Other keywords go to ``forward`` (``input_ids=ids``); ``kwargs`` holds those whose names are options here. A single
     mapping, as a tokenizer's result, or tuple is unpacked. ``input_size`` makes the inputs: ``(1, 3, 224, 224)``, or a
-    list of sizes, with their ``dtypes``. ``module`` may also be a function, a ``torch.export.ExportedProgram`` (with
-    its example inputs), or a function of settings that returns (module, inputs).
+    list of sizes, with their ``dtypes``; of a module it may be the only input. ``module`` may also be a function, a
+    ``torch.export.ExportedProgram`` (with its example inputs), a function of settings that returns (module, inputs), or
+    the name of a preset or a layer: ``"llama3-8b,T=1024"``.
 
     The number is the same for torch.matmul, @, einsum, fused attention or grouped products, on cpu, cuda or meta,
     ``backward`` too. Attention is the whole square of scores, whatever a mask or its blocks leave out; FlexAttention's
@@ -179,8 +220,15 @@ def count_macs(
     return count_contractions(trace, elementwise=elementwise, inputs=inputs_of(args, kwargs), **options)
 
 
-def summary(module: Any, *inputs: Any, depth: int | None = 3, **options: Any) -> Count:
-    """Count as ``count_macs`` does; the result prints as a tree of ``depth`` levels, all of them for None."""
+def summary(
+    module: Any, *inputs: Any, depth: int | None = 3, input_data: Any = None, verbose: int = 1, **options: Any
+) -> Count:
+    """Count as ``count_macs`` does; the result prints as a tree of ``depth`` levels, all of them for None.
+
+    ``input_data`` and ``verbose`` are as in torchinfo: the inputs, and nothing here, as only the result prints.
+    """
+    if input_data is not None:
+        inputs = (*inputs, *(input_data if isinstance(input_data, list | tuple) else [input_data]))
     return count_macs(module, *inputs, **options).with_values(depth=depth)
 
 

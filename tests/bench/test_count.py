@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import headcount as hc
+from headcount.bench.case import Case
 
 B, D, H = 3, 5, 7
 MACS = B * D * H
@@ -49,6 +50,8 @@ def make(d=D):
         pytest.param(((X, torch.ones(H, 2)),), {}, MACS + B * H * 2, id="tuple"),
         pytest.param((), {"input_size": (B, D)}, MACS, id="size"),
         pytest.param((), {"input_size": [(B, D), (H, 2)]}, MACS + B * H * 2, id="sizes"),
+        pytest.param(((B, D),), {}, MACS, id="size-alone"),
+        pytest.param(([(B, D), (H, 2)],), {}, MACS + B * H * 2, id="sizes-alone"),
     ],
 )
 def test_inputs_by_name_or_size(inputs, keywords, macs):
@@ -60,7 +63,45 @@ def test_inputs_by_name_or_size(inputs, keywords, macs):
 def test_sizes_have_types():
     model = nn.Sequential(nn.Embedding(E := 11, D), nn.Linear(D, H)).bfloat16()
     assert hc.count(model, input_size=(B, 2), dtypes=[torch.long]).macs == 2 * MACS
+    # integers where an embedding comes first
+    assert hc.count(model, input_size=(B, 2)).macs == hc.count(model, (B, 2)).macs == 2 * MACS
     assert hc.count(model[1], input_size=torch.Size([E, D])).modules[0].output == f"{E}x{H}"
+
+
+def test_sizes_beside_a_tensor_are_data():
+    class Resize(nn.Module):
+        def forward(self, x, size):
+            return x.new_ones(size) @ x
+
+    assert hc.count(Resize(), torch.ones(4, H), (B, 4)).macs == B * 4 * H
+
+
+def test_habits_of_torchinfo():
+    model = Net()
+    found = hc.summary(model, (B, D), depth=1, verbose=0)
+    assert (
+        str(found) == str(hc.summary(model, input_data=X, depth=1)) == str(hc.summary(model, input_data=[X], depth=1))
+    )
+    for call in (hc.count, hc.summary):
+        with pytest.raises(
+            TypeError, match=r"^Net takes x, mask, backward: give tensors, or sizes, as hc.count\(model, "
+        ):
+            call(model)
+
+
+def test_presets_and_layers_have_names():
+    form = Case.of("moa-8K8E128D", {}, {"tgt_len": 3, "src_len": 5}).ledger
+    before = torch.get_rng_state()
+    found = hc.count("moa-8K8E128D,tgt_len=3,src_len=5")
+    assert (found.macs, found.params) == (form.macs, form.params)
+    assert (
+        hc.count("moa:K=2,E=4,D=8,d_m=16,T=7").macs
+        == Case.of("moa", {"top_k": 2, "num_experts": 4, "head_dim": 8, "d_model": 16}, {"seq_len": 7}).ledger.macs
+    )
+    assert torch.equal(before, torch.get_rng_state())
+    for text, word in (("moa-8K", "did you mean"), ("net.py:make", "headcount count net.py:make")):
+        with pytest.raises(ValueError, match=word):
+            hc.count(text)
 
 
 def test_pair_is_not_unpacked_for_one_parameter():
@@ -75,14 +116,14 @@ def test_function_method_and_exported_program():
     assert (encoded.macs, encoded.params) == (2 * MACS + B * H * D, D * H + H)
     assert hc.count(make).macs == hc.count(make, d=D).macs == MACS and hc.count(make, d=11).macs == B * 11 * H
     assert hc.count(lambda: nn.Linear(D, H), input_size=(B, D)).macs == MACS
-    with pytest.raises(TypeError, match="missing 1 required positional argument"):
+    with pytest.raises(TypeError, match="^Linear takes input: give tensors"):
         hc.count(lambda: nn.Linear(D, H))
     program = torch.export.export(Net(), (X,))
     assert hc.count(program).macs == hc.count(program, X).macs == MACS
     assert hc.lock(make).parameters == hc.lock(*make()).parameters
 
 
-@pytest.mark.parametrize("model, what", [(None, "None"), (nn.Linear, "the class Linear"), ("gpt2", "'gpt2'")])
+@pytest.mark.parametrize("model, what", [(None, "None"), (nn.Linear, "the class Linear"), (7, "7")])
 def test_object_that_cannot_run_raises(model, what):
     with pytest.raises(TypeError, match=f"^cannot count {what}: give an nn.Module, [^\n]*$"):
         hc.count(model, X)
