@@ -25,7 +25,6 @@ from headcount.bench.counting.tools import ModuleCall
 from headcount.bench.trace.collector import no_full_gc
 from headcount.bench.trace.record import record
 from headcount.formulas.published.expressions import evaluate
-from headcount.models.build import build, example_inputs
 from headcount.models.configs.presets import PRESETS
 from headcount.models.configs.suggest import did_you_mean
 from headcount.models.configs.targets import has_closed_form, make, read, split
@@ -112,6 +111,9 @@ def build_named(text: str) -> ModuleCall:
     if not has_closed_form(spec):
         near = did_you_mean(spec, PRESETS)
         raise ValueError(f"{text!r} is no preset and no layer{near}; the command counts others: headcount count {text}")
+    # what a count of the caller's own module does without
+    from headcount.models.build import build, example_inputs
+
     name, fields, lengths = read(text)
     config = make(name, fields)
     inputs = example_inputs(config, resolve_lengths(config, lengths), device="meta", dtype=torch.bfloat16)
