@@ -157,6 +157,11 @@ class ToolCount:
         return None if self.result is None else self.result.macs - self.exact
 
     @property
+    def has_failed(self) -> bool:
+        """Whether the tool ran and gave no count; a tool without anything to run has a reason and no device."""
+        return self.result is None and self.device is not None
+
+    @property
     def explained(self) -> bool:
         """Whether the reported count is as predicted; True for a counter without a result."""
         return self.disagreement is None

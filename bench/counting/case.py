@@ -127,8 +127,10 @@ def counter_device(tool: ModuleType, ledger: Ledger, device: str | None) -> tupl
 
 
 def disagreements(count: Count, label: str) -> list[str]:
-    """Return a line for each tool that differs from its prediction, and one for a wrong number of parameters."""
-    lines = [
+    """Return a line for each tool that failed or differs from its prediction, and for a wrong number of parameters."""
+    failed = [tool for tool in count.tools if tool.has_failed]
+    lines = [f"{label}: {tool.counter} on {tool.device} failed: {tool.reason}" for tool in failed]
+    lines += [
         f"{label}: {tool.counter} on {tool.device} {tool.disagreement}"
         f"{version_note(registry.counter(tool.counter).VERIFIED)}"
         for tool in count.tools
@@ -138,6 +140,11 @@ def disagreements(count: Count, label: str) -> list[str]:
     if counted not in (None, closed):
         lines.append(f"{label}: the module has {counted:,} parameters, the ledger {closed:,}")
     return lines
+
+
+def exit_code(*counts: Count) -> int:
+    """Return the exit code of a row of these counts: that of a tool's error where one failed."""
+    return CounterError.exit_code if any(tool.has_failed for count in counts for tool in count.tools or ()) else 0
 
 
 def rule_agreement(tools: Iterable[ToolCount]) -> list[str]:

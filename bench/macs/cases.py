@@ -14,6 +14,7 @@ from typing import Any
 from headcount.bench.case import LENGTHS as PRESET_LENGTHS
 from headcount.bench.case import Case
 from headcount.bench.contractions.modules import outer_paths
+from headcount.bench.counters.base import CounterError
 from headcount.bench.counting.case import count_case
 from headcount.bench.counting.count import count_module, derive_module
 from headcount.bench.counting.result import Count
@@ -168,12 +169,14 @@ def parse(text: str, **options: Any) -> Side:
 def counted(case: Case | CountedCase, counters: Sequence[str], device: str | None) -> dict[str, int | str]:
     """Return each counter's reported count minus its known additions, or the reason why there is none.
 
-    For a user module it is headcount's count under the name of every counter.
+    For a user module it is headcount's count under the name of every counter. Raises CounterError where a tool fails.
     """
     found: dict[str, int | str] = {}
     if isinstance(case, CountedCase):
         return found | dict.fromkeys(counters, case.count.dispatched)
     for tool in count_case(case, counters, device=device).tools or ():
+        if tool.has_failed:
+            raise CounterError(tool.counter, case.name, tool.reason or "")
         found[tool.counter] = tool.reason or "" if tool.macs is None else tool.macs - sum(tool.additions.values())
     return found
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from headcount.bench.case import Case
 from headcount.bench.column import Column, macs_column, params_column, plural
-from headcount.bench.counting.case import count_case, disagreements, rule_agreement
+from headcount.bench.counting.case import count_case, disagreements, exit_code, rule_agreement
 from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError, read_toml
 from headcount.bench.macs.columns import Accounts, counter_columns
@@ -92,6 +92,11 @@ class GridRow(Row):
     def failures(self) -> list[str]:
         """Counts that are not as their counter's rules predict."""
         return [line for case, count in self.forms for line in disagreements(count, case.name)]
+
+    @property
+    def exit_code(self) -> int:
+        """That of a tool's error where one failed."""
+        return exit_code(*(count for _, count in self.forms))
 
     @property
     def notes(self) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from headcount.bench.case import LENGTHS, Case, describe_input
 from headcount.bench.column import TONES, Column, macs_column, params_column, plural
-from headcount.bench.counting.case import count_case, counted_params, disagreements, rule_agreement
+from headcount.bench.counting.case import count_case, counted_params, disagreements, exit_code, rule_agreement
 from headcount.bench.counting.result import Count
 from headcount.bench.macs.columns import Accounts, counter_columns
 from headcount.bench.result import Row, Table, columns_of, shown, to_json
@@ -159,10 +159,15 @@ class ModelRow(Row):
         return lines
 
     @property
+    def exit_code(self) -> int:
+        """That of a tool's error where one failed."""
+        return exit_code(self.count)
+
+    @property
     def notes(self) -> list[str]:
         """The arithmetic, where and why not a counter counted, the failures, and the reasons for missing accounts."""
         tools = self.count.tools or ()
-        reasons = [tool.reason for tool in tools if tool.reason]
+        reasons = [tool.reason for tool in tools if tool.reason and not tool.has_failed]
         reasons += [f"{tool.counter} on {tool.device}: {tool.why_there}" for tool in tools if tool.why_there]
         texts = dict.fromkeys((self.because, *reasons, *self.failures))
         return [*filter(None, texts), *self.accounts.notes]

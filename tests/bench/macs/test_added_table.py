@@ -8,8 +8,10 @@ from importlib.resources import files
 
 import pytest
 
+from headcount.__main__ import main as headcount
 from headcount.bench.commands.table import main
 from headcount.bench.counters import registry
+from headcount.bench.counting import case
 from headcount.bench.macs.published import ReproducedTable
 from headcount.bench.render import emit
 from headcount.formulas.published import tables
@@ -84,6 +86,21 @@ def test_every_counter_counts_a_row(folder, capsys, monkeypatch):
     assert macs.keys() == {*registry.NAMES}
     assert macs["torch"] == row["macs"] == min(macs.values()) == 606_085_120
     assert row["count"]["params"] == 60_522_496
+
+
+def test_failed_tool_is_in_its_row_and_exits_1(monkeypatch, capsys):
+    def fail(*_):
+        raise RuntimeError("no such luck")
+
+    monkeypatch.setattr(registry.counter("torch"), "read", fail)
+    monkeypatch.setattr(case, "_COUNTS", {})
+    words = ["--counter", "torch", "ptflops-aten"]
+    for line in (["table", "jetmoe"], ["grid", "K=1 E=2 D=3 T=4"], ["compare", "moa-8K8E128D", "moa-8K16E256D"]):
+        assert headcount([*line, *words]) == 1
+        out, err = capsys.readouterr()
+        assert "torch" in err and "no such luck" in err, line
+        # the other tool counts; a comparison needs all of them
+        assert line[0] == "compare" or "–" in out
 
 
 def test_unknown_quantity_or_key_raises(folder):
