@@ -55,7 +55,7 @@ def resolve_call(
     """Return the module and the inputs that count_macs' arguments name.
 
     Raises TypeError where ``model`` is None, a class or anything else that cannot run, and for missing inputs,
-    ValueError for inputs beside ``input_size`` and for sizes that are no integers; of a text what build_named raises.
+    ValueError for inputs beside ``input_size`` and for sizes that are no integers, and what build_named raises.
     """
     if isinstance(model, str):
         model, args, named = build_named(model)

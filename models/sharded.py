@@ -108,6 +108,7 @@ def divide_heads(
     try:
         parallelize_module(layer, mesh, styles)
     except NotImplementedError as error:
+        # torch divides linear layers and embeddings only
         raise ConfigError(f"the heads of {config.variant} cannot be divided: {error}") from None
     for part in layer.modules():
         for name, parameter in part.named_parameters(recurse=False):

@@ -5,7 +5,7 @@ bandwidth, and a fixed time for each kernel launch.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from headcount.bench.column import Column, macs_column
@@ -64,8 +64,8 @@ class EstimateRow(Row):
         return [unknown] if self.launches is None else []
 
     def to_json(self) -> dict[str, Any]:
-        """Return the values of all columns."""
-        return {column.key: column.read(self) for column in COLUMNS}
+        """Return the fields; that of the pass has the key of stored latencies."""
+        return {"pass" if one.name == "which" else one.name: getattr(self, one.name) for one in fields(self)}
 
 
 COLUMNS = (*timing_cases.COLUMNS[:-1], *columns_of(EstimateRow))

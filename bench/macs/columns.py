@@ -113,7 +113,7 @@ def _reported(counter: str, row: Any) -> int | None:
 
 
 def of_table(table: Table, names: Sequence[str], given: Assumptions) -> Table:
-    """Return ``table`` with its first column and ``names``: accounts of its rows' cases, or columns of its own."""
+    """Return ``table`` with its first column and ``names``: columns of the table, or accounts of its rows."""
     check(names, given, [column.key for column in table.columns])
     wanted = [name for name in names if name in ACCOUNTS]
     return selected(with_accounts(table, wanted, given) if wanted else table, names)

@@ -37,7 +37,7 @@ class CounterRow(Row):
 
 @dataclass(frozen=True)
 class CauseRow(Row):
-    """Calls that cause an error, with their place in the tool's source; ``counter`` stands in a count's first row."""
+    """Calls that cause an error, with their place in the tool's source; ``counter`` is in the first row of a count."""
 
     counter: str = shown(Column, "counter")
     macs: int = shown(macs_column, "MACs", sign=True, priority=0)

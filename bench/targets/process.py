@@ -1,4 +1,4 @@
-"""Run user code in a process of its own, one for each call. Imports no torch."""
+"""Run user code in a separate process, one for each call. Imports no torch."""
 
 import builtins
 import multiprocessing
@@ -59,7 +59,7 @@ class _Call:
 
 
 def run_isolated(task: str, *args: Any, code: Sequence[str], label: str = "", **options: Any) -> Any:
-    """Return what a function of headcount returns in a process of its own; arguments and result are pickled.
+    """Return what a function of headcount returns in a separate process; arguments and result are pickled.
 
     What user code prints there is kept, and printed on standard error with an error that is not one line. Standard
     input is empty, and the folders of ``code`` come first on sys.path. What user code leaves behind, as threads and

@@ -11,6 +11,13 @@ LLAMA = dict(
     model_type="llama", architectures=["LlamaForCausalLM"], hidden_size=24, head_dim=6, intermediate_size=32,
     num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, vocab_size=53, bos_token_id=0, eos_token_id=2,
 )  # fmt: skip
+VISION = dict(
+    hidden_size=20, intermediate_size=28, num_hidden_layers=1, num_attention_heads=4, image_size=21, patch_size=7
+)
+LLAVA = {
+    "model_type": "llava", "architectures": ["LlavaForConditionalGeneration"], "image_token_index": 50,
+    "vision_feature_layer": -1, "text_config": LLAMA, "vision_config": {"model_type": "clip_vision_model", **VISION},
+}  # fmt: skip
 
 
 @pytest.fixture

@@ -10,19 +10,12 @@ from torch import nn
 from headcount.bench.targets import config_file
 from headcount.bench.targets.config_file import build_from_config
 from headcount.bench.targets.user_code import UserCodeError
-from tests.bench.targets.conftest import LLAMA, write
+from tests.bench.targets.conftest import LLAMA, LLAVA, write
 
 pytest.importorskip("transformers", reason="the optional extra hf is not installed")
 
 EVIL = "evil_name"
 REPOSITORY = f"{EVIL}/kernel"
-VISION = dict(
-    hidden_size=20, intermediate_size=28, num_hidden_layers=1, num_attention_heads=4, image_size=21, patch_size=7
-)
-LLAVA = {
-    "model_type": "llava", "architectures": ["LlavaForConditionalGeneration"], "image_token_index": 50,
-    "vision_feature_layer": -1, "text_config": LLAMA, "vision_config": {"model_type": "clip_vision_model", **VISION},
-}  # fmt: skip
 LENGTH = {"seq_len": 13}
 _seen: list[str] | None = None
 

@@ -11,7 +11,7 @@ from headcount.bench.errors import EnvironmentMissing
 from headcount.bench.targets import config_file
 from headcount.bench.targets.config_file import build_from_config
 from headcount.bench.targets.user_code import UserCodeError
-from tests.bench.targets.conftest import LLAMA, write
+from tests.bench.targets.conftest import LLAMA, LLAVA, VISION, write
 
 pytest.importorskip("transformers", reason="the optional extra hf is not installed")
 
@@ -22,13 +22,6 @@ BERT = dict(
     hidden_size=20, intermediate_size=28, num_hidden_layers=1, num_attention_heads=4, vocab_size=53,
     max_position_embeddings=33, num_conv_pos_embedding_groups=2,
 )  # fmt: skip
-VISION = dict(
-    hidden_size=20, intermediate_size=28, num_hidden_layers=1, num_attention_heads=4, image_size=21, patch_size=7
-)
-LLAVA = {
-    "model_type": "llava", "architectures": ["LlavaForConditionalGeneration"], "image_token_index": 50,
-    "vision_feature_layer": -1, "text_config": LLAMA, "vision_config": {"model_type": "clip_vision_model", **VISION},
-}  # fmt: skip
 RESNET = dict(
     model_type="resnet", architectures=["ResNetModel"], embedding_size=5, hidden_sizes=[8], depths=[1],
     layer_type="basic",
