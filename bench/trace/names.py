@@ -13,8 +13,9 @@ from typing import Any
 import torch
 
 with warnings.catch_warnings():
-    # SymPy adds a filter; torch 2.15 warns about torch.jit.
-    warnings.simplefilter("ignore", FutureWarning)
+    # SymPy adds a filter; torch warns about its own torch.jit, which `pytest -W error` makes an error of the user's test.
+    for category in (DeprecationWarning, FutureWarning):
+        warnings.simplefilter("ignore", category)
     # Dynamo and what is below are imported before any name is replaced: a lazy import among replaced names fails for
     # the rest of the process, and on meta the first biased nn.Linear imports Dynamo.
     import torch._dynamo

@@ -1,6 +1,8 @@
 """hc.lock and the fixture macs_lock."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -29,8 +31,12 @@ def test_check_raises_where_cost_changed(tmp_path):
     hc.lock(net(), x).check(path)
     with pytest.raises(AssertionError) as raised:
         hc.lock(net(17), x).check(path)
-    assert f"{path}: 1,456 -> 1,904 (+448) MACs (2 changed)" in str(raised.value)
-    assert "m=7 i=11 j=13->17" in str(raised.value) and "1.weight" not in str(raised.value)
+    first, second, *changes = str(raised.value).split("\n")
+    # 448 of 1,456, and 68 of 226
+    assert first == f"{path}: cost changed: +30.8 % MACs, +30.1 % parameters"
+    assert second.startswith("1,456 -> 1,904 (+448) MACs (2 changed)")
+    assert changes[0] == "  0: MACs changed, m=7 i=11 j=13->17, +308" and changes[-1] == "  and 1 smaller change"
+    assert "1.weight" not in str(raised.value)
     with pytest.raises(UsageError, match="cannot read"):
         counted.check(tmp_path / "none.lock")
 
@@ -80,7 +86,7 @@ def test_failed_lock_names_opt_einsum(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.backends.opt_einsum, "is_available", lambda: True)
     monkeypatch.setattr(torch.backends.opt_einsum, "enabled", True)
     assert hc.lock(net(), torch.zeros(7, 11)).versions["opt_einsum"] == "3.4.0"
-    with pytest.raises(AssertionError, match=r"opt_einsum +– +3\.4\.0"):
+    with pytest.raises(AssertionError, match=r"opt_einsum: – -> 3\.4\.0"):
         hc.lock(net(17), torch.zeros(7, 11)).check(tmp_path / "macs.lock")
 
 
@@ -114,7 +120,15 @@ def test_fixture_writes_and_compares(pytester):
     path.write_text(TEST.replace("Linear(width, 11)", "Linear(width, 17)"))
     changed = pytester.runpytest(*PLUGIN)
     changed.assert_outcomes(passed=1, failed=2)
-    changed.stdout.fnmatch_lines("*CostChanged: *test_width?3?.back.lock: 231 -> 357 (+126) MACs (1 changed)*")
+    changed.stdout.fnmatch_lines("*CostChanged: *test_width?3?.back.lock: cost changed: +54.5 % MACs, +54.5 % parameters")
+    # a failure is the line of the test and what changed, without the source of the plugin
+    changed.stdout.no_fnmatch_line("*def check*")
+
+
+def test_import_warns_of_nothing():
+    """``pytest -W error`` makes a warning of what a count imports an error of the user's test."""
+    code = "import headcount, torch; headcount.count(torch.nn.Linear(3, 5), torch.zeros(2, 3))"
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
 
 
 def test_lock_name_is_unique(pytester):
