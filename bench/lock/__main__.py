@@ -35,7 +35,15 @@ from headcount.bench.lock.workflow import workflow
 from headcount.bench.output.files import write
 from headcount.bench.result import Result
 from headcount.bench.snapshot import file
-from headcount.bench.snapshot.difference import LIMITED, contractions, equal, failures, summary, unmet_limits
+from headcount.bench.snapshot.difference import (
+    LIMITED,
+    contractions,
+    equal,
+    failures,
+    headline,
+    summary,
+    unmet_limits,
+)
 from headcount.bench.snapshot.tables import LOCKED, merge_targets, tables
 from headcount.bench.targets.target import (
     POLICIES,
@@ -199,19 +207,22 @@ def _compare(args: argparse.Namespace, found: Sequence[tuple[Count, Count]]) -> 
 
     A table that people read leaves out the targets that are as locked.
     """
-    lines, parts, words = [], [], []
+    lines, parts, headlines, words = [], [], [], []
     for start, (old, new) in zip(_starts(args.check, [new for _, new in found]), found, strict=True):
         why = failures(old, new)
+        name = f"{new.label} " * (len(found) > 1)
         lines.append(f"{start}as locked, {_totals(new)}")
-        words.append(f"{new.label} " * (len(found) > 1) + summary(old, new))
+        words.append(name + summary(old, new))
         if why or not equal(old, new) or args.format not in ("text", "md"):
+            headlines.append(name + headline(old, new))
             parts.append((new.label, tables(old, new, LOCKED, [start + one for one in why])))
     if not parts:
         if args.out:
             write(args.out, "".join(f"{line}\n" for line in lines))
         return "\n".join(lines)
-    changed = merge_targets(parts, LOCKED) if len(found) > 1 else parts[0][1]
-    return Result(changed, lambda: f"{args.check}: {'; '.join(words)}.")
+    changes, *others = merge_targets(parts, LOCKED) if len(found) > 1 else parts[0][1]
+    changes = replace(changes, title=f"{changes.title}: {'; '.join(headlines)}")
+    return Result([changes, *others], lambda: f"{args.check}: {'; '.join(words)}.")
 
 
 def _write(counted: Sequence[Count], path: str | None) -> str:

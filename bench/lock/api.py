@@ -1,6 +1,5 @@
 """``hc.lock``: count a module in a program, and write the count to a lock or check it against one."""
 
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from inspect import signature
@@ -9,17 +8,17 @@ from typing import Any
 
 import torch
 
+from headcount.bench.column import DASH, plural
 from headcount.bench.count import count_macs, resolve_call
 from headcount.bench.counting.result import Count
 from headcount.bench.output.files import write
-from headcount.bench.render import emit
 from headcount.bench.snapshot import file
-from headcount.bench.snapshot.difference import failures, summary
-from headcount.bench.snapshot.tables import LOCKED, tables
+from headcount.bench.snapshot.difference import changes, failures, headline, summary
+from headcount.bench.snapshot.tables import facts
 
 
 class CostChanged(AssertionError):
-    """The count of a module is not as locked; the message is a table of the changes, by name."""
+    """The count of a module is not as locked; the message has the largest changes, by name."""
 
 
 class Lock(Count):
@@ -38,12 +37,29 @@ class Lock(Count):
 
         Raises UsageError for a file that is missing or no lock, and for a target that it does not have.
         """
+        __tracebackhide__ = True
         locked = file.read(path, target)
         counted = replace(self, limits=locked.limits)
-        if failures(locked, counted):
-            text = io.StringIO()
-            emit(tables(locked, counted, LOCKED), "text", text)
-            raise CostChanged(f"{path}: {summary(locked, counted)}\n\n{text.getvalue()}")
+        if why := failures(locked, counted):
+            start = "; ".join(why) if counted.limits else f"cost changed: {headline(locked, counted)}"
+            raise CostChanged("\n".join([f"{path}: {start}", *_lines(locked, counted)]))
+
+
+LARGEST = 4
+"""Number of changes, and of differences in how they were counted, that a CostChanged names."""
+
+
+def _lines(locked: Count, counted: Count) -> list[str]:
+    """Return the totals, the largest changes and what differs in how they were counted, a line each."""
+    found = [summary(locked, counted)]
+    ordered = sorted(changes(locked, counted), key=lambda one: -abs(one.amounts[1] - one.amounts[0]))
+    for one in ordered[:LARGEST]:
+        before, after = one.amounts
+        found.append(f"  {one.path or '(model)'}: {one.quantity} {one.what}, {one.sizes}, {after - before:+,}")
+    if more := ordered[LARGEST:]:
+        found.append(f"  and {plural(len(more), 'smaller change')}")
+    how = [f"  {what}: {old or DASH} -> {new or DASH}" for what, old, new in facts(locked, counted)]
+    return found + how[:LARGEST]
 
 
 def lock(

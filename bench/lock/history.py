@@ -115,7 +115,7 @@ def badge(path: str) -> str:
     costs = [f"{one.macs:,} MACs, {one.params:,} parameters" for one in locked]
     title = "; ".join(f"{target}: {cost}" for target, cost in zip(targets, costs, strict=True))
     names = [f"{target}: " * (len(locked) > 1) for target in targets]
-    texts = [f"{_short(one.macs)}MACs, {_short(one.params).strip()} params" for one in locked]
+    texts = [f"{_short(one.macs)} MACs, {_short(one.params)} params" for one in locked]
     name, text = "cost", " · ".join(map("".join, zip(names, texts, strict=True)))
     # widths of text of 11 pixels in common sans-serif fonts
     left, right = (10 + round(6.4 * len(word)) for word in (name, text))
@@ -132,4 +132,4 @@ def badge(path: str) -> str:
 def _short(value: int) -> str:
     unit, size = next(((unit, size) for unit, size in UNITS.items() if value >= size), ("", 1))
     # three digits may round to the next unit
-    return f"{float(f'{value / size:.3g}'):,g} {unit}"
+    return f"{float(f'{value / size:.3g}'):,g}{unit}"

@@ -39,6 +39,7 @@ def macs_lock(request: pytest.FixtureRequest) -> Callable[..., "Lock"]:
     mine: set[Path] = set()
 
     def check(module: Any, *inputs: Any, name: str = "", **options: Any) -> "Lock":
+        __tracebackhide__ = True
         from headcount.bench.lock.api import CostChanged, lock
 
         path = _lock_path(request.node, name)

@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import zip_longest
 from math import prod
 
@@ -17,6 +18,8 @@ elements that collectives send."""
 
 LIMITED = {"macs": "MACs", "params": "parameters"}
 """Quantities that a lock may limit, and their units in texts."""
+UNITS = {MACS: "MACs", ELEMENTWISE: "elementwise MACs", PARAMS: "parameters", SENT: "elements sent"}
+"""Compared quantities and their units in texts."""
 LETTERS = "bmijn"
 """The order in which sizes are printed: b products of (m, i) by (i, j), n times."""
 
@@ -150,18 +153,34 @@ def total(count: Count, quantity: str) -> int:
     return {MACS: count.macs, ELEMENTWISE: separate, PARAMS: count.params, SENT: count.sent}[quantity]
 
 
+def percent(before: int, after: int) -> Fraction | None:
+    """Return the change of a quantity in percent of what it was; None where it was 0."""
+    return Fraction(100 * (after - before), before) if before else None
+
+
+def headline(old: Count, new: Count) -> str:
+    """Return the change of each total, ``+32.0 % MACs, +33.3 % parameters``, or that the totals are equal."""
+    parts = []
+    for quantity, unit in UNITS.items():
+        before, after = total(old, quantity), total(new, quantity)
+        if before != after:
+            change = percent(before, after)
+            parts.append(f"{after - before:+,} {unit}" if change is None else f"{float(change):+,.1f} % {unit}")
+    return ", ".join(parts) or "equal totals"
+
+
 def summary(old: Count, new: Count) -> str:
     """Return one line with the old and new totals."""
     found = changes(old, new)
     parts = []
-    for quantity, unit in ((MACS, "MACs"), (PARAMS, "parameters"), (SENT, "elements sent")):
+    for quantity in (MACS, PARAMS, SENT):
         before, after = total(old, quantity), total(new, quantity)
         if quantity == SENT and not (before or after):
             continue
         step = "" if before == after else f" -> {after:,} ({after - before:+,})"
         numbers = Counter(one.what for one in found if one.quantity == quantity for _ in one.paths)
         text = ", ".join(f"{numbers[what]} {what}" for what in (CHANGED, ADDED, REMOVED) if what in numbers)
-        parts.append(f"{before:,}{step} {unit} ({text or 'none changed'})")
+        parts.append(f"{before:,}{step} {UNITS[quantity]} ({text or 'none changed'})")
     return ", ".join(parts)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 
 from headcount.bench.column import Column, plural
 from headcount.bench.counting.result import Count
@@ -45,6 +46,7 @@ class LockedChange(ChangeRow):
     locked: int = shown(Column, "locked", kind="int")
     counted: int = shown(Column, "counted", kind="int")
     difference: int = shown(Column, "change", kind="int", sign=True, priority=0)
+    percent: Fraction | None = shown(Column, "change", unit="%", kind="fixed", digits=1, sign=True, priority=0)
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ class Sides:
 
     Attributes:
         name: beginning of the names of tables.
-        title: beginning of their titles.
+        title: title of the changes.
         change, fact: types of their rows.
         words: names of a change.
         sign: 1 where the difference is the second minus the first, -1 where it is the first minus the second.
@@ -102,7 +104,7 @@ class Sides:
 
 LOCKED = Sides(
     "lock",
-    "locked against counted",
+    "Cost changed",
     LockedChange,
     LockedFact,
     {what: what for what in (CHANGED, ADDED, REMOVED)},
@@ -110,7 +112,7 @@ LOCKED = Sides(
 )
 COMPARED = Sides(
     "compare",
-    "A against B",
+    "A against B: contractions and parameters",
     ComparedChange,
     ComparedFact,
     {CHANGED: "changed", ADDED: "only B", REMOVED: "only A"},
@@ -129,11 +131,11 @@ def tables(
     *rows, total = _changes(old, new, sides)
     rows.append(replace(total, failures=failures))
     _, *columns = columns_of(sides.change)
-    found: list[Table] = [Table(f"{sides.name}-changes", f"{sides.title}: contractions and parameters", columns, rows)]
-    facts = [sides.fact(None, *line) for line in _how(old, new, names) if line[1] != line[2]]
-    if facts:
+    found: list[Table] = [Table(f"{sides.name}-changes", sides.title, columns, rows)]
+    how = [sides.fact(None, *line) for line in facts(old, new, names)]
+    if how:
         _, *columns = columns_of(sides.fact)
-        found.append(Table(f"{sides.name}-how", f"{sides.title}: how they were counted", columns, facts, detail=True))
+        found.append(Table(f"{sides.name}-how", "How they were counted", columns, how, detail=True))
     return found
 
 
@@ -141,7 +143,10 @@ def _changes(old: Count, new: Count, sides: Sides) -> Iterator[ChangeRow]:
     """Yield the limits of a lock, the changes, and for each quantity what is equal and the total."""
 
     def row(path: str, quantity: str, kind: str, what: str, sizes: str, before: int, after: int) -> ChangeRow:
-        return sides.change(None, path, quantity, kind, what, sizes, before, after, sides.sign * (after - before))
+        amounts = [before, after, sides.sign * (after - before)]
+        if sides is LOCKED:
+            amounts.append(difference.percent(before, after))
+        return sides.change(None, path, quantity, kind, what, sizes, *amounts)
 
     for name, most in new.limits.items() if sides is LOCKED and new.limits else ():
         value = getattr(new, name)
@@ -172,6 +177,11 @@ def merge_targets(parts: Iterable[tuple[str, Sequence[Table]]], sides: Sides) ->
             found.setdefault(one.name, replace(one, columns=[target_column, *one.columns]))
             rows.setdefault(one.name, []).extend(replace(row, target=target) for row in one.rows)
     return [replace(table, rows=rows[name]) for name, table in found.items()]
+
+
+def facts(old: Count, new: Count, names: Sequence[str] = ("", "")) -> list[tuple[str, str | None, str | None]]:
+    """Return what differs in how two counts were made: a name, and the texts of both, None where there is none."""
+    return [line for line in _how(old, new, names) if line[1] != line[2]]
 
 
 def _how(old: Count, new: Count, names: Sequence[str]) -> Iterator[tuple[str, str | None, str | None]]:

@@ -119,7 +119,7 @@ def test_badge_has_the_totals(repository):
     assert texts(dense(3)) == ["model.py:make: 735 MACs, 147 parameters", "cost", "735 MACs, 147 params"]
     # 20,406 x 7 x 7 = 999,894, which three digits round to the next unit
     title = "model.py:make: 735 MACs, 147 parameters; <b>: 999,894 MACs, 49 parameters"
-    text = "model.py:make: 735 MACs, 147 params · <b>: 1,000 kMACs, 49 params"
+    text = "model.py:make: 735 MACs, 147 params · <b>: 1,000k MACs, 49 params"
     assert texts(dense(3), dense(1, 20406, "<b>")) == [title, "cost", text]
     # a name with control characters, which no XML may hold
     assert texts(dense(3, name="a\nb\x1b"))[0] == r"a\nb\x1b: 735 MACs, 147 parameters"
