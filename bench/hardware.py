@@ -16,6 +16,8 @@ from headcount.models.configs.suggest import choices
 
 TORCH_DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64"}
 """The dtype of a data sheet that torch multiplies in unless TF32 is allowed, by torch's name."""
+TRAINED_IN = ("bf16", "fp16")
+"""Dtypes in which models are trained; a card whose peak is asked for without one has the first that it has."""
 
 
 @dataclass(frozen=True)
@@ -90,32 +92,45 @@ def names() -> list[str]:
     return [one.short_name for one in HARDWARE.values()]
 
 
-def parse_peak(text: str) -> Peak:
-    """Return the peak that ``text`` names: a card and a dtype, ``H100 SXM bf16``, or FLOP/s, ``989T`` or ``989T bf16``.
+def parse_peak(text: str | float) -> Peak:
+    """Return the peak of a card and a dtype, ``H100 SXM bf16``, or of FLOP/s, ``989T``, ``989T bf16`` or a number.
+
+    A dtype may have torch's name, ``bfloat16`` or ``torch.bfloat16``. A card alone has the rate of TRAINED_IN.
 
     Raises UsageError with the nearest names.
     """
+    text = str(text)
     number, _, dtype = text.strip().partition(" ")
     try:
         rate = parse_float(number)
     except ValueError:
         return _named_peak(text)
-    if rate <= 0 or not re.fullmatch(r"\w*", dtype):
+    if rate <= 0 or not re.fullmatch(r"[\w.]*", dtype):
         raise UsageError(f"malformed peak {text!r}; write FLOP/s above 0 and a dtype, as 989T or 989T bf16")
-    return Peak(rate, dtype=dtype)
+    return Peak(rate, dtype=_sheet_dtype(dtype))
 
 
 def _named_peak(text: str) -> Peak:
-    """Return the peak of a card and a dtype."""
-    name, _, dtype = text.strip().rpartition(" ")
-    hardware = by_name(name)
-    if hardware is None:
-        raise UsageError(
-            f"unknown hardware {(name or text)!r} of peak {text!r}; {choices(name or text, names())}, then a dtype, "
-            "or FLOP/s such as 989T"
-        )
+    """Return the peak of a card, with or without a dtype."""
+    hardware = by_name(text)
+    if hardware is not None:
+        dtype = next(dtype for dtype in TRAINED_IN if dtype in hardware.tflops)
+    else:
+        name, _, dtype = text.strip().rpartition(" ")
+        hardware, dtype = by_name(name), _sheet_dtype(dtype)
+        if hardware is None:
+            raise UsageError(
+                f"unknown hardware of peak {text!r}; {choices(name or text, names())}, with or without a dtype as in "
+                "'H100 SXM bf16', or FLOP/s such as 989T"
+            )
     hardware.check(dtype, hardware.tflops)
     return Peak(hardware.tflops[dtype] * 1e12, hardware.short_name, dtype)
+
+
+def _sheet_dtype(name: str) -> str:
+    """Return the name of a dtype in data sheets, of torch's or any other spelling."""
+    plain = name.lower().removeprefix("torch.")
+    return TORCH_DTYPES.get(plain, plain)
 
 
 def _plain(name: str) -> str:

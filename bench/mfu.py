@@ -38,7 +38,8 @@ class MFU:
     Args:
         model: what hc.count takes, or the result of hc.count.
         sample: inputs as long as in training, as hc.count takes them; keywords too: ``input_ids=ids``.
-        peak: a card and a dtype, "H100 SXM bf16", or FLOP/s, "989T" or "989T bf16"; dense, of one device.
+        peak: of one device, dense: a card, "H100 SXM bf16", in bf16 where no dtype is given, or FLOP/s, 989e12 or
+            "989T bf16".
         rule: a rule of headcount table --list; of mixtures, those of N take the active parameters.
         devices: devices that share the tokens of an update.
         sample_tokens: tokens of ``sample`` (default: elements of the first integer tensor, or B T of B x T x width).
@@ -52,7 +53,7 @@ class MFU:
         self,
         model: Any,
         *sample: Any,
-        peak: str,
+        peak: str | float,
         rule: str = "palm",
         devices: int = 1,
         sample_tokens: int | None = None,

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 with warnings.catch_warnings():
-    # SymPy adds a filter; torch warns about its own torch.jit, which `pytest -W error` makes an error of the user's test.
+    # SymPy adds a filter; torch warns about its own torch.jit, an error of the user's test under `pytest -W error`.
     for category in (DeprecationWarning, FutureWarning):
         warnings.simplefilter("ignore", category)
     # Dynamo and what is below are imported before any name is replaced: a lazy import among replaced names fails for

@@ -1,6 +1,7 @@
 """Data sheets of hardware, and peaks by name or by number."""
 
 import pytest
+import torch
 
 from headcount.bench.errors import UsageError
 from headcount.bench.hardware import HARDWARE, SOURCES, Peak, parse_peak
@@ -11,14 +12,17 @@ from headcount.bench.hardware import HARDWARE, SOURCES, Peak, parse_peak
     ("NVIDIA A100 40GB PCIe tf32", Peak(156e12, "A100 40GB PCIe", "tf32")),
     ("V100 SXM2 fp16", Peak(125e12, "V100 SXM2", "fp16")),
     ("TPU v5e bf16", Peak(197e12, "TPU v5e", "bf16")), ("989T", Peak(989e12)), ("1.5P bf16", Peak(1.5e15, "", "bf16")),
-    ("3e14", Peak(3e14)), ("1979Gi", Peak(1979 * 2**30)),
+    ("3e14", Peak(3e14)), ("1979Gi", Peak(1979 * 2**30)), (989e12, Peak(989e12)), (10**15, Peak(1e15)),
+    ("H100 SXM", Peak(989.5e12, "H100 SXM", "bf16")), ("V100 PCIe", Peak(112e12, "V100 PCIe", "fp16")),
+    ("H100 SXM BF16", Peak(989.5e12, "H100 SXM", "bf16")), ("1P torch.bfloat16", Peak(1e15, "", "bf16")),
+    (f"H100 SXM {torch.float16}", Peak(989.5e12, "H100 SXM", "fp16")), ("l40s Float32", Peak(91.6e12, "L40S", "fp32")),
 ])  # fmt: skip
 def test_peak_by_name_or_number(text, peak):
     assert parse_peak(text) == peak
 
 
 @pytest.mark.parametrize("text, named", [
-    ("H100 bf16", "H100 SXM"), ("A100 SXM bf16", "A100 80GB SXM"), ("H100 SXM", "H100 SXM"), ("", "989T"),
+    ("H100 bf16", "H100 SXM"), ("A100 SXM bf16", "A100 80GB SXM"), ("H100", "H100 SXM"), ("", "989T"),
     ("V100 SXM2 bf16", "fp16, fp32, fp64"), ("0T", "above 0"), ("-3T", "989T"), ("9T bf16 x", "989T"), ("989X", "989T"),
 ])  # fmt: skip
 def test_unknown_peak_names_valid_ones(text, named):

@@ -120,7 +120,8 @@ def test_fixture_writes_and_compares(pytester):
     path.write_text(TEST.replace("Linear(width, 11)", "Linear(width, 17)"))
     changed = pytester.runpytest(*PLUGIN)
     changed.assert_outcomes(passed=1, failed=2)
-    changed.stdout.fnmatch_lines("*CostChanged: *test_width?3?.back.lock: cost changed: +54.5 % MACs, +54.5 % parameters")
+    # 357 of 231, and 68 of 44
+    changed.stdout.fnmatch_lines("*test_width?3?.back.lock: cost changed: +54.5 % MACs, +54.5 % parameters")
     # a failure is the line of the test and what changed, without the source of the plugin
     changed.stdout.no_fnmatch_line("*def check*")
 
