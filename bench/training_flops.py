@@ -1,5 +1,6 @@
 """Training FLOPs of a closed form or of a counted module under a named rule, and their share of a peak. No torch."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -7,8 +8,8 @@ from typing import TYPE_CHECKING
 from headcount.bench.case import Case
 from headcount.bench.errors import UsageError
 from headcount.bench.hardware import Peak
-from headcount.formulas.conventions import CONVENTIONS, TRAINING, Rule
-from headcount.formulas.ledger import FORWARD_KINDS, Entry, Ledger, Size, counted_weights, divide
+from headcount.formulas.conventions import CONVENTIONS, TRAINING, Rule, Term
+from headcount.formulas.ledger import FORWARD_KINDS, Entry, Ledger, Size, counted_weights, divide, flops
 from headcount.formulas.mha import causal_half
 from headcount.models.configs.suggest import choices
 
@@ -85,14 +86,40 @@ def _module_flops(count: "Count", rule: Rule, tokens: int, active_params: int | 
         if term.letter or term.path or {"embedding", "softmax"} & set(term.kinds):
             raise UsageError(
                 f"rule {rule.name} treats routers, embeddings, the vocabulary projection or softmax apart, which the "
-                "products of a module do not name"
+                "products of a module do not name; of a module take palm or 6n"
             )
     if not active_params and any(term.of == "active_params" for term in terms):
-        raise UsageError(f"rule {rule.name} needs the parameters that a token uses, which this run does not show")
+        raise UsageError(
+            f"rule {rule.name} needs the parameters that a token uses, which this run does not show; hc.MFU takes "
+            "active_params=N"
+        )
     products = module_ledger(count, active_params)
     if rule.pairs != "whole" and (why_not := _why_not_causal(count, products)):
         raise UsageError(f"rule {rule.name} counts causal pairs, and {why_not}; {_whole()}")
-    return replace(rule, terms=terms).flops(products, tokens)
+    return replace(rule, terms=terms).flops(products, tokens) - _frozen_flops(count, rule, terms, tokens, active_params)
+
+
+def _frozen_flops(count: "Count", rule: Rule, terms: Sequence[Term], tokens: int, active_params: int | None) -> int:
+    """Return what a rule counts for the gradients of frozen weights, which training does not compute.
+
+    Their products still pass a gradient on to their input. Raises UsageError where a run does not show them.
+    """
+    frozen = count.params - count.trainable_params
+    if not frozen:
+        return 0
+    if any(term.of == "size" and set(term.kinds) & {*WEIGHTS} for term in terms):
+        raise UsageError(f"rule {rule.name} counts products, of which some have frozen weights here; {_of_weights()}")
+    if active_params != count.params:
+        raise UsageError(
+            f"rule {rule.name} of frozen weights needs the part of them that a token uses, which is not known of a "
+            "mixture or of weights that do not run"
+        )
+    return flops(frozen * tokens)
+
+
+def _of_weights() -> str:
+    names = (name for name in TRAINING if any(term.of != "size" for term in CONVENTIONS[name].terms))
+    return f"choose from {', '.join(names)}"
 
 
 def _why_not_causal(count: "Count", products: Ledger) -> str:

@@ -82,6 +82,27 @@ def test_columns_of_a_module(count):
     assert "apart" in accounts.values(["mfu"], count, replace(given, rule="kaplan"))[1]["mfu"]
 
 
+@pytest.mark.parametrize("names", [["lm_head"], ["q_proj", "mlp"], [""]])
+def test_frozen_weights_have_no_gradient(names):
+    """6 N less the 2 of each frozen weight; 4 N where all are frozen but what is trained below them."""
+    model, ids = llama(), torch.zeros(B, T, dtype=torch.long)
+    found = [one for name, one in model.named_parameters() if any(part in name for part in names)]
+    frozen = sum(one.requires_grad_(False).numel() for one in found)
+    assert frozen == {"lm_head": V * d, "q_proj": L * (d * h * d_h + FFN), "": N}[names[0]]
+    count = hc.count(model, input_ids=ids)
+    assert hc.MFU(count, ids, peak=PEAK, rule="6n").flops_per_token == 6 * N - 2 * frozen
+    assert hc.MFU(count, ids, peak=PEAK, rule="palm").flops_per_token == 6 * N - 2 * frozen + 6 * SQUARE
+    with pytest.raises(UsageError, match="^rule maxtext counts products, .* choose from 6n, .*palm"):
+        hc.MFU(count, ids, peak=PEAK, rule="maxtext")
+
+
+def test_frozen_weights_of_a_mixture_are_refused():
+    model, x = Mixture(3, 5), torch.rand(2, 13, 5)
+    model.router.weight.requires_grad_(False)
+    with pytest.raises(UsageError, match="^rule palm of frozen weights needs the part of them that a token uses"):
+        hc.MFU(model, x, peak=PEAK, active_params=40)
+
+
 def test_backward_pass_is_not_counted_twice():
     x = torch.ones(B, T, d)
     count = hc.count(nn.Linear(d, d), x, backward=True)
