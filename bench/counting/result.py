@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
-from html import escape
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from headcount.bench.contractions.audit import UNKNOWN, AuditLine, merge_equal_l
 from headcount.bench.contractions.modules import ModuleRecord, outer_paths
 from headcount.bench.counters.base import ToolCount
 from headcount.bench.errors import excerpt
+from headcount.bench.output import notebook
 from headcount.bench.targets.target import Target
 from headcount.formulas.ledger import Ledger, flops, total_of
 from headcount.formulas.published.typed import from_data, to_data
@@ -20,6 +20,8 @@ from headcount.formulas.summary import sizes
 
 if TYPE_CHECKING:
     import pandas
+
+    from headcount.bench.result import Table
 
 
 DISPATCHED, WITH_ELEMENTWISE = "dispatched contractions", "with elementwise contractions"
@@ -304,17 +306,21 @@ class Count:
                 _check_sum(name, getattr(count, name), data[name])
         return count
 
-    def __str__(self) -> str:
+    def _table(self, depth: int | None) -> "Table[summary.ModuleRow]":
+        """Return the tree of modules with what is not counted below it."""
         notes = []
         if self.elementwise_macs and not self.included:
             notes.append(f"Not in it: {self.elementwise_macs:,} MACs written elementwise and summed.")
         notes += [f"Not counted: {line.text()}." for line in merge_equal_lines(self.unsupported)]
-        return summary.text(summary.table(self, [*notes, *(self.notes or ())], self.depth))
+        return summary.table(self, [*notes, *(self.notes or ())], depth)
+
+    def __str__(self) -> str:
+        return summary.text(self._table(self.depth))
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
+        return notebook.page(self._table(None))
 
     @property
     def tokens(self) -> int | None:
