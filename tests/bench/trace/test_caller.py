@@ -1,20 +1,15 @@
 """A count changes nothing of its caller's: one list of invariants, held by modules of many kinds."""
 
-import _thread
 import concurrent.futures
 import ctypes
 import functools
 import gc
-import itertools
-import multiprocessing.pool
 import os
 import queue
 import random
 import signal
-import subprocess
 import sys
 import threading
-import time
 import warnings
 import weakref
 from collections.abc import Iterator
@@ -25,7 +20,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
-from torch.nn.utils import parametrizations, parametrize, prune, spectral_norm, weight_norm
+from torch.nn.utils import parametrize, prune, spectral_norm
 
 from headcount.bench.contractions.classify import UnsupportedError
 from headcount.bench.count import count_macs
@@ -65,11 +60,6 @@ def accumulation_hook(out, note):
     # kept alive, as by a reducer of torch.distributed
     out.node = out.weight.view_as(out.weight).grad_fn.next_functions[0][0]
     out.node.register_hook(note)
-
-
-def optimiser_in_backward(out, note):
-    optimiser = torch.optim.SGD(out.parameters(), lr=1.0)
-    out.weight.register_post_accumulate_grad_hook(lambda _: (note(), optimiser.step(), optimiser.zero_grad()))
 
 
 def optimiser_in_hook():
@@ -215,10 +205,6 @@ def write_by_numpy(weight):
     numpy.from_dlpack(weight)[0] = 7
 
 
-def write_storage(weight):
-    weight.untyped_storage().fill_(0)
-
-
 def write_without_modes(self, x):
     with torch.utils._python_dispatch._disable_current_modes():
         self.linear.weight.data.mul_(2)
@@ -270,42 +256,27 @@ KINDS = {
     "module-hooks": with_hooks,
     "tensor-hook": lambda: hooked_parameter(lambda out, note: out.weight.register_hook(note)),
     "post-hook": lambda: hooked_parameter(lambda out, note: out.weight.register_post_accumulate_grad_hook(note)),
-    "multi-hook": lambda: hooked_parameter(
-        lambda out, note: torch.autograd.graph.register_multi_grad_hook(list(out.parameters()), note)
-    ),
     "accumulation-hook": lambda: hooked_parameter(accumulation_hook),
-    "optimiser-in-backward": lambda: hooked_parameter(optimiser_in_backward),
     "optimiser-in-hook": optimiser_in_hook,
     "end-of-life": Ending,
     "data-parallel": in_process_group,
     "parametrized": parametrized,
-    "parametrized-norm": lambda: parametrizations.weight_norm(linear()),
-    "orthogonal": lambda: parametrizations.orthogonal(linear()),
-    "weight-norm": lambda: weight_norm(linear()),
     "spectral-norm": lambda: spectral_norm(linear()),
-    "parametrized-spectral-norm": lambda: parametrizations.spectral_norm(linear()),
     "pruned": pruned,
-    "lock": lambda: with_attribute(lock=threading.Lock()),
     "locks-in-lists": lambda: with_attribute(held=[{"lock": threading.Lock()}]),
-    "file": lambda: with_attribute(file=sys.__stdout__),
     "generator": lambda: with_attribute(rows=(i for i in range(3))),
     "graph-tensor": lambda: with_attribute(cached=linear()(X)),
     "unregistered": lambda: with_attribute(parts=[linear()]),
     "subclass-parameter": subclass_parameter,
     "quantised": Quantised,
-    "double": lambda: linear().double(),
-    "script": lambda: torch.jit.script(linear()),
     "script-inside": lambda: nn.Sequential(torch.jit.script(linear()), linear()),
     "traced": lambda: torch.jit.trace(linear(), X),
     "compiled": lambda: torch.compile(linear(), backend="eager"),
-    "symbolic-trace": lambda: torch.fx.symbolic_trace(nn.Sequential(linear(), nn.ReLU())),
     "lstm": lambda: nn.LSTM(D, D),
-    "encoder": lambda: nn.TransformerEncoderLayer(D, 2, 7),
     "checkpoint": lambda: calls(lambda self, x: torch.utils.checkpoint.checkpoint(self.linear, x, use_reentrant=False)),
     "writes-parameter": lambda: calls(write_parameter),
     "writes-by-address": lambda: calls(write(write_by_address)),
     "writes-by-numpy": lambda: calls(write(write_by_numpy)),
-    "writes-storage": lambda: calls(write(write_storage)),
     "writes-without-modes": lambda: calls(write_without_modes),
     "writes-in-thread": lambda: calls(write_in_thread),
     "writes-input": lambda: calls(write_input),
@@ -385,7 +356,6 @@ def end_process_group():
         dist.destroy_process_group()
 
 
-@pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_count_changes_nothing(kind, backward):
@@ -410,36 +380,12 @@ def test_count_changes_nothing(kind, backward):
     assert state_of_process()["generators"] == process["generators"]
 
 
-@pytest.mark.parametrize("kind", ["writes-parameter", "writes-input", "writes-buffer", "pruned", "lock", "file"])
+@pytest.mark.parametrize("kind", ["writes-parameter", "writes-input", "writes-buffer", "pruned"])
 def test_backward_begun_before_a_count_works(kind):
     net, x = KINDS[kind](), torch.ones(N, D)
     loss = (x.requires_grad_().exp() @ (next(net.parameters()) ** 2)).sum()
     count_macs(net, x, training=True, allow_unsupported=True)
     loss.backward()
-
-
-def test_threads_draw_no_number_twice():
-    net, draws, done = nn.Sequential(linear(), nn.Dropout()), [], threading.Event()
-
-    def repeat():
-        while not done.is_set():
-            draws.append(torch.rand(1, dtype=torch.float64).item())
-
-    thread = threading.Thread(target=repeat)
-    thread.start()
-    for _ in range(100):
-        count_macs(net, X, training=True)
-    done.set()
-    thread.join()
-    assert len(draws) == len(set(draws))
-
-
-def test_layer_drop_counts_what_the_generator_gives():
-    net = calls(skip_by_random)
-    random.seed(3)
-    expected = [N * D * D * (random.random() < 0.5) for _ in range(20)]
-    random.seed(3)
-    assert [count_macs(net, X).macs for _ in range(20)] == expected
 
 
 def test_result_keeps_no_tensor():
@@ -514,11 +460,6 @@ def by_queue(job):
     return RESULTS.get()
 
 
-def by_low_level_thread(job):
-    _thread.start_new_thread(lambda: RESULTS.put(job()), ())
-    return RESULTS.get()
-
-
 def by_fork(job):
     ends = os.pipe()
     child = os.fork()
@@ -529,20 +470,11 @@ def by_fork(job):
     return torch.frombuffer(bytearray(os.read(ends[0], 10**4)), dtype=torch.float32).view(N, D)
 
 
-def by_pool(job):
-    with multiprocessing.pool.ThreadPool(1) as pool:
-        return next(pool.imap(lambda _: job(), [0]))
-
-
-@pytest.mark.parametrize("way", [by_queue, by_low_level_thread, by_fork, by_pool])
+@pytest.mark.parametrize("way", [by_queue, by_fork])
 @pytest.mark.parametrize(
     "job",
-    [
-        lambda self, x, run: run(lambda: self.linear(x)),
-        lambda self, x, run: run(lambda: x @ self.linear.weight) + 1,
-        lambda self, x, run: [run(lambda: x @ self.linear.weight)],
-    ],
-    ids=["module", "function", "result"],
+    [lambda self, x, run: run(lambda: self.linear(x)), lambda self, x, run: [run(lambda: x @ self.linear.weight)]],
+    ids=["module", "function"],
 )
 def test_work_elsewhere_is_not_left_out(job, way):
     """A thread that runs before the count has it too."""
@@ -559,9 +491,14 @@ def test_work_elsewhere_is_not_left_out(job, way):
 
 
 def test_module_of_another_thread_counts_once_by_its_outermost():
-    net = calls(lambda self, x: by_low_level_thread(lambda: self.parts(x).sum().item()), parts=frozen())
+    def run_in_thread(self, x):
+        thread = threading.Thread(target=lambda: self.parts(x).sum().item())
+        thread.start()
+        thread.join()
+        return x
+
     with pytest.raises(UnsupportedError, match=r"a module that another thread runs on 4x6 \(in parts\);"):
-        count_macs(net, X)
+        count_macs(calls(run_in_thread, parts=frozen()), X)
 
 
 class Endless:
@@ -597,20 +534,12 @@ async def generate_later(self, x):
     yield self.linear(x)
 
 
-def generate(self, x):
-    yield self.linear(x)
-
-
 UNRUN = {
     "coroutine": wait,
     "asynchronous-generator": generate_later,
-    "generator": generate,
     "generator-expression": lambda self, x: (self.linear(row) for row in [x]),
     "map": lambda self, x: map(self.linear, [x]),
-    "filter": lambda self, x: filter(self.linear, [x]),
     "zip": lambda self, x: zip([1], map(self.linear, [x]), strict=True),
-    "chain": lambda self, x: itertools.chain([x], map(self.linear, [x])),
-    "starmap": lambda self, x: itertools.starmap(self.linear, [(x,)]),
     "iterator": lambda self, x: Endless(self.linear),
     "function": lambda self, x: lambda: self.linear(x),
     "partial": lambda self, x: functools.partial(self.linear, x),
@@ -619,7 +548,6 @@ UNRUN = {
     "future": lambda self, x: concurrent.futures.Future(),
     "attribute": lambda self, x: [Holder(self.linear(row) for row in [x])],
     "slot": lambda self, x: SlotHolder(map(self.linear, [x])),
-    "key": lambda self, x: {functools.partial(self.linear, x): 1},
     "in-containers": lambda self, x: (x, {"later": [lambda: self.linear(x)]}),
 }
 
@@ -638,80 +566,3 @@ def test_result_that_runs_nothing_counts():
     )  # fmt: skip
     assert count_macs(calls(lambda self, x: (self.linear(x), *results)), X).macs == N * D * D
     assert list(rows) == [X] and list(numbers) == [0, 1, 2]
-
-
-def test_forward_waits_for_a_thread_that_forks():
-    statuses = []
-
-    def fork():
-        child = os.fork()
-        if child == 0:
-            os._exit(count_macs(linear(), X).macs != N * D * D)
-        statuses.append(os.waitpid(child, 0)[1])
-
-    def forward(x):
-        thread = threading.Thread(target=fork)
-        thread.start()
-        thread.join()
-        return x @ x.T
-
-    assert count_macs(module(forward), X, allow_unsupported=True).macs == N * D * N and statuses == [0]
-
-
-def by_result(count):
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        pool.submit(count).result()
-
-
-def by_looking(count):
-    thread = threading.Thread(target=count)
-    thread.start()
-    while thread.is_alive():
-        time.sleep(0.05)
-
-
-@pytest.mark.parametrize("wait", [by_result, by_looking])
-def test_forward_waits_for_a_thread_that_counts(wait, monkeypatch):
-    monkeypatch.setattr("headcount.bench.trace.collector.DEADLOCK_S", 1)
-    errors = []
-
-    def count():
-        try:
-            count_macs(linear(), X)
-        except RuntimeError as error:
-            errors.append(str(error))
-
-    def forward(x):
-        wait(count)
-        return x @ x.T
-
-    assert count_macs(module(forward), X, allow_unsupported=True).macs == N * D * N
-    (error,) = errors
-    assert error.startswith("a count inside a count: ") and "\n" not in error
-
-
-NESTED = """
-import warnings, torch, headcount as hc
-
-filters = list(warnings.filters)
-
-def nested(depth):
-    net = torch.nn.Linear(3, 5)
-    for _ in range(depth):
-        net = torch.nn.Sequential(net)
-    return net
-
-print(hc.count(nested(195), torch.ones(4, 3)).macs, hc.count(nested(195), torch.ones(4, 3), backward=True).macs)
-try:
-    hc.count(nested(500), torch.ones(4, 3))
-except RecursionError as error:
-    print(error)
-print(warnings.filters == filters)
-"""
-
-
-def test_modules_nest_195_deep():
-    """In a process of its own: pytest has calls around a test. The first count adds no filter of warnings."""
-    done = subprocess.run([sys.executable, "-c", NESTED], capture_output=True, text=True, check=True)
-    macs, error, has_same_filters = done.stdout.splitlines()
-    assert macs == "60 180" and "sys.setrecursionlimit" in error and has_same_filters == "True"

@@ -31,12 +31,9 @@ NESTED = {
     "dataclass": Output,
     "slots": SlotsOutput,
     "dataclass in a tuple": lambda y: (Output(y), None),
-    "dataclass in a dict": lambda y: {"a": 3, "b": SlotsOutput(y)},
     "dataclass in a dataclass": lambda y: Output(Output([y])),
     "namespace": lambda y: SimpleNamespace(a=1, b=y),
     "mappings": lambda y: UserDict(a=ChainMap({"b": MappingProxyType({"c": y})})),
-    "values": lambda y: {"a": y}.values(),
-    "set": lambda y: {y},
     "deque": lambda y: deque([(), {"a": y}]),
 }
 
@@ -56,7 +53,7 @@ def test_backward_begins_at_nested_results(kind):
     assert hc.count(Wrapped(NESTED[kind]), torch.ones(3, 5), backward=True).macs == 3 * 3 * 5 * 7
 
 
-@pytest.mark.parametrize("wrap", [Other, lambda y: [Other(y)], lambda y: {"a": (Other(y), 3)}])
+@pytest.mark.parametrize("wrap", [Other, lambda y: {"a": (Other(y), 3)}])
 def test_backward_of_a_result_without_known_tensors_is_an_error(wrap):
     assert hc.count(Wrapped(wrap), torch.ones(3, 5)).macs == 3 * 5 * 7
     with pytest.raises(RuntimeError, match="none is found in a result of type Other"):
@@ -66,10 +63,3 @@ def test_backward_of_a_result_without_known_tensors_is_an_error(wrap):
 def test_backward_needs_autograd():
     with torch.inference_mode(), pytest.raises(RuntimeError, match="inference_mode"):
         hc.count(nn.Linear(5, 7), torch.ones(3, 5), backward=True)
-
-
-@pytest.mark.parametrize("wrap", [deque, lambda xs: SimpleNamespace(a=list(xs)), lambda xs: {"a": list(xs)}.values()])
-def test_unrun_code_is_found_in_any_container(wrap):
-    linear = nn.Linear(5, 7)
-    with pytest.raises(ValueError, match="has not run"):
-        hc.count(Wrapped(lambda y: wrap([(linear(row[:5]) for row in y)])), torch.ones(3, 5))

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch._dynamo import eval_frame
 from torch._dynamo.mutation_guard import install_generation_tagging_init
+from torch.autograd.function import _SingleLevelFunction
 from torch.nn.attention import flex_attention
 
 from headcount.bench.count import count_macs
@@ -28,7 +29,8 @@ def count_mlp(_: Any = None) -> int:
 
 def process_state() -> dict[Any, Any]:
     """Return the functions of torch and threading that a count patches, and the settings that it changes."""
-    owners = (nn.Module, F, torch.functional, torch.overrides, threading.Thread, eval_frame, flex_attention)
+    owners = (nn.Module, F, torch, torch.Tensor, torch.functional, torch.overrides, torch.autograd.Function)
+    owners += (_SingleLevelFunction, threading.Thread, eval_frame, flex_attention)
     names = {(owner, name): value for owner in owners for name, value in vars(owner).items() if callable(value)}
     settings = gc.get_threshold(), torch.is_grad_enabled(), eval_frame._stance, vars(flex_attention)[FLEX]
     return {**names, "settings": settings}
@@ -145,3 +147,14 @@ def test_interrupted_counts_restore_torch():
         count_with_interrupt_at(number)
         assert process_state() == before, number
     assert count_mlp() == MLP_MACS
+
+
+def test_forward_that_waits_for_a_count_raises(monkeypatch):
+    monkeypatch.setattr("headcount.bench.trace.collector.DEADLOCK_S", 1)
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        with ThreadPoolExecutor(1) as pool, pytest.raises(RuntimeError, match="^a count inside a count: [^\n]*$"):
+            pool.submit(count_mlp).result()
+        return x @ x.T
+
+    assert count_macs(module(forward), torch.ones(4, 6), allow_unsupported=True).macs == 4 * 6 * 4
