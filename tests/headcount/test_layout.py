@@ -1,7 +1,6 @@
 """Every package has a module for each variant, and no other code branches on a variant's name."""
 
 import ast
-import tomllib
 
 import pytest
 
@@ -15,19 +14,6 @@ NAMES = {*VARIANTS, *MODELS}
 def test_variant_has_file_in_every_package(variant):
     packages = ["formulas", "models/configs", "bench/variants"] + ["models"] * bool(ATTENTIONS[variant].module)
     assert [package for package in packages if not (ROOT / package / f"{variant}.py").is_file()] == []
-
-
-def test_folders_of_data_are_packages():
-    """setuptools warns about folders with package data that are not listed as packages."""
-    tool = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]
-    missing = {
-        ".".join(("headcount", *file.parent.relative_to(ROOT).parts))
-        for package, patterns in tool["package-data"].items()
-        for pattern in patterns
-        for file in (ROOT / package.removeprefix("headcount").lstrip(".").replace(".", "/")).glob(pattern)
-        if file.is_file() and all(map(str.isidentifier, file.parent.relative_to(ROOT).parts))
-    } - {*tool["packages"]}
-    assert missing == set()
 
 
 def test_no_branch_on_variant_name():

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.nightly
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("headcount", "bench", "formulas", "models", "reports")
 PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
