@@ -1,23 +1,15 @@
-"""The explorer's data and page without a browser: exact integers, conditions, printed cells, no external resource."""
+"""The explorer's data and page without a browser: exact integers, printed cells, no external resource."""
 
 import json
 import re
-
-import pytest
-import sympy
 
 from headcount.bench.case import Case
 from headcount.formulas.published import tables
 from headcount.formulas.published.figures import evaluate
 from headcount.formulas.published.verdicts import judge, of_row, with_digits
-from headcount.reports.explorer import nodes, page
+from headcount.reports.explorer import page
 from tests.reports import explorer_facts
 from tests.reports.explorer_layers import exact
-
-
-def test_node_of_other_expression_raises():
-    with pytest.raises(ValueError, match="is no sum, product, quotient, minimum or ceiling"):
-        nodes.node(sympy.sin(sympy.Symbol("h")))
 
 
 def case_of(name, fields):
@@ -47,13 +39,6 @@ def test_printed_cells_match_verdicts():
                 for terms_ in adjust[:1]:
                     closed = sum_ + sum(amount for _, amount in terms_)
                     assert not terms_ or rule.text(closed, cell) == cell or "rounded_from" in row.explain["macs"]
-
-
-def test_absent_tables_have_a_reason():
-    published = explorer_facts.data()["published"]
-    served, absent = ([table["name"] for table in published[key]] for key in ("tables", "absent"))
-    assert sorted(served + absent) == sorted([*tables.names(), *tables.figure_names()])
-    assert all(table["why"] and not set(table) & {"columns"} for table in published["absent"])
 
 
 def test_presets_have_models_of_training_tables():

@@ -145,11 +145,6 @@ def test_ranks_of_presets_match_closed_form(answers, name):
         assert of_page == {"plan": of_page["plan"]} | {key: str(one) for key, one in costs.items()}
 
 
-def test_most_language_models_have_ranks(answers):
-    divided = {name for name, ranks in answers["ranks"].items() if "why" not in ranks[1]}
-    assert {"llama3-8b", "llama3-405b", "deepseek-v3", "transformer-big", "moa-8K8E128D", "jetmoe-8b"} <= divided
-
-
 @pytest.mark.parametrize("name", PRESETS)
 def test_nearest_moa_matches_closed_form(answers, name):
     try:
@@ -162,10 +157,6 @@ def test_nearest_moa_matches_closed_form(answers, name):
             name, {"attention": "moa", "top_k": K, "num_experts": E, "head_dim": D}, lengths_of(name)
         ).ledger
         assert costs == [str(ledger.macs), str(ledger.params), str(ledger.active_params)]
-
-
-def test_moa_is_its_own_nearest(answers):
-    assert answers["nearest"]["moa-8K8E128D"][0][:3] == [8, 8, 128]
 
 
 @pytest.mark.parametrize("place", range(len(CONFIGS)), ids=[one["model_type"] for one in CONFIGS])

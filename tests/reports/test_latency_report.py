@@ -51,11 +51,6 @@ def store_facts(tmp_path):
     return store
 
 
-def test_smoke_tests_are_left_out(store_facts):
-    facts = store_facts(*(replace(one, smoke=True) for one in CELL))
-    assert "**CPU**: not measured" in time.times(facts, "layer")
-
-
 def test_row_is_of_the_fastest_implementation(store_facts):
     ratio = {"overhead": dict(value=1.25, low=1.17, high=1.375), "overhead_verdict": "slower"}
     facts = store_facts(record(**ratio), record(implementation="loop", wall=(4.0, 4.0), **ratio), CELL[3])
@@ -131,20 +126,6 @@ def test_overview_states_verdict_in_words(facts, verdict, store_facts):
     assert (row["over dense"], row["ms"]) == (verdict, "1.0000")
     assert row["dense"] == ("mqa-8x128" if facts else "–")
     assert row["time by kernel"] == "not measured"
-
-
-def test_overview_has_models_first_and_layers_once(store_facts):
-    model = record(subject="model", name="moa-8K8E128D", cell="model", to_dense=RATIO, to_dense_verdict="slower")
-    dense = record(subject="model", name="moa-8K8E128D", cell="model", role="dense", layer="transformer-base")
-    layers = [record(seq_len=length, cell=f"T{length}") for length in (128, 1024, 8192)]
-    found = rows_of(time.overview(store_facts(*layers, model, dense)), "over dense")
-    assert [(row["T"], row["dense"]) for row in found] == [("7", "transformer-base"), ("1,024", "–")]
-
-
-def test_overview_names_models_without_a_record(store_facts):
-    model = record(kind="cuda", subject="model", name="moh-vit-s-80", layer="moh-vit-s-80", gpu_ms=[1.0, 1.0])
-    missing = time.overview(store_facts(model)).partition("Not measured: ")[2].splitlines()[0]
-    assert "`moa-8K8E128D`, " in missing and "moh-vit-s-80" not in missing and missing.endswith("`moh-vit-b-75`.")
 
 
 def test_time_of_kernels_is_summed_by_name():

@@ -1,7 +1,5 @@
 """Properties of every stored page of the report."""
 
-import csv
-import io
 import re
 import shlex
 from concurrent.futures import Executor
@@ -59,16 +57,6 @@ def test_pages_are_small(name):
     assert all(line.replace(r"\|", "").count("|") <= 9 for line in text.splitlines() if line.startswith("| "))
 
 
-@pytest.mark.parametrize("name", ["choose", "claims", "counters", "moa", "moh", "parallel", "time"])
-def test_long_tables_have_summary_and_csv(name):
-    """A table of at least 12 rows follows a paragraph or a table, and its section links to a CSV file."""
-    text = text_of(name)
-    for before, rows in re.findall(r"([^\n]*)\n\n\|[^\n]*\n\| :--[^\n]*\n((?:\|[^\n]*\n)+)", text):
-        assert rows.count("\n") < 12 or before[:1] not in ("#", "")
-        section = next(part for part in text.split("\n## ") if rows in part)
-        assert rows.count("\n") < 12 or ".csv)" in section or name == "claims" and "(claims.csv)" in text
-
-
 @pytest.mark.parametrize("name", FILES)
 def test_links_resolve(name):
     for target, anchor in re.findall(r"\]\(([\w./-]*?)(#[^)]*)?\)", text_of(name)):
@@ -94,23 +82,3 @@ def test_closed_form_pages_count_nothing(name):
     assert all(made.values())
     # spreadsheets read decimals
     assert not [path for path, text in made.items() if path.suffix == ".csv" and re.search(r",\d+/\d+\b", text)]
-
-
-def test_index_links_every_page():
-    assert [name for name in NAMES if name != "index" and f"({name}.md)" not in text_of("index")] == []
-
-
-def test_every_sentence_is_on_the_page_of_its_paper():
-    claims = Facts().claims
-    for sentence in (*claims.claims, *claims.sentences):
-        assert f"**{sentence.name}**" in text_of(claims.papers[sentence.paper].page)
-
-
-def test_training_page_names_figures_not_reproduced():
-    text = text_of("training")
-    rows = list(csv.DictReader(io.StringIO((GENERATED / "training.csv").read_text("utf-8"))))
-    assert len(rows) >= 250
-    for row in rows:
-        if row["verdict"] in ("explained", "no rule found", "not reproducible"):
-            assert f"{row['row']}, {row['figure']}: printed {row['printed']}, by the rule {row['by the rule']}" in text
-        assert row["verdict"] != "no rule found" and f"## {row['table']}\n" in text

@@ -1,13 +1,9 @@
-"""The report command finds stale files, and leaves no process after an interrupt."""
+"""The report command finds stale files and unknown pages."""
 
-import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 from headcount.reports import __main__ as command
@@ -48,28 +44,6 @@ def test_check_finds_stale_files(name, tmp_path, capsys, small_report):
 def test_unknown_page_names_choices(capsys):
     assert command.main(["--only", "mao"]) == 2
     assert "unknown page 'mao'; choose from choose, claims, " in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("group, after", [(True, 0.7), (False, 4)], ids=["as from a terminal", "to the one process"])
-def test_interrupt_leaves_no_process(group, after):
-    command = [sys.executable, "-m", "reports", "--check", "--recount"]
-    started = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    deadline = time.monotonic() + 60
-    process = psutil.Process(started.pid)
-    while len(process.children(recursive=True)) < 2 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    workers = process.children(recursive=True)
-    assert workers
-    time.sleep(after)
-    (os.killpg if group else os.kill)(started.pid, signal.SIGINT)
-    # much less than the remaining counts take
-    _, err = started.communicate(timeout=8)
-    # Python itself dies of SIGINT that arrives while it executes generated code, such as that of a dataclass
-    assert started.returncode in (130, -signal.SIGINT)
-    assert err.strip() == "python -m reports: interrupted"
-    # multiprocessing's resource tracker ends last
-    _, running = psutil.wait_procs(workers, timeout=2)
-    assert not running
 
 
 def test_generated_files_are_current():

@@ -63,9 +63,3 @@ def test_unknown_marker_names_choices(marker, expected, page):
     with pytest.raises(UsageError) as error:
         template.outputs(page(f"a\n\nb {marker}\n"))
     assert str(error.value).startswith(expected) and "\n" not in str(error.value)
-
-
-def test_unknown_number_names_choices(page):
-    with pytest.raises(UsageError) as error:
-        template.fill(page("a {{notation.savings.lenght:,}}\n"), None)
-    assert str(error.value) == "page.md:1: unknown {{notation.savings.lenght:,}}; notation.savings has length, words"
