@@ -2,21 +2,17 @@
 
 Every operation takes a launch on the host and some time on the device, which runs behind the host. Events are points of
 the device's time. A graph repeats the operations of its capture on replay, in the same memory, so that stale outputs,
-frozen inputs and a launch inside the interval are found as on a GPU. The test fails where a stream reads what another
-one wrote without waiting for it. Tests set faults: an error at once or at the next synchronisation, a call that does
-not return, a capture that fails.
+frozen inputs and a launch inside the interval are found as on a GPU. Tests set faults: an error at once or at the next
+synchronisation, a capture that fails.
 """
 
 import contextlib
 import functools
-import itertools
 import types
-import weakref
 
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_leaves
 
 LAUNCH_S, KERNEL_S, CYCLES_PER_S = 20e-6, 50e-6, 1.9e9
 WAITS = ("_local_scalar_dense", "nonzero", "bincount", "masked_select", "_unique2")
@@ -24,19 +20,12 @@ WAITS = ("_local_scalar_dense", "nonzero", "bincount", "masked_select", "_unique
 CUDA = torch.device("cuda", 0)
 
 
-class Hung(BaseException):
-    """Raised in place of a call that does not return."""
-
-
 class Stream:
-    """A queue of kernels, numbered from 1; its next kernel waits for the kernels of other streams up to ``seen``."""
-
     def __init__(self, name):
-        self.name, self.launched, self.seen = name, 0, {}
+        self.name = name
 
     def wait_stream(self, other):
-        for stream, number in (*other.seen.items(), (other, other.launched)):
-            self.seen[stream] = max(self.seen.get(stream, 0), number)
+        """Do nothing: operations are computed in their order."""
 
 
 class Event:
@@ -96,12 +85,11 @@ class Device:
         self.on_operation = lambda name: None
         self.capture_error = self.dead = self.failing = None
         self.main = Stream("default")
-        self.streams, self.written = [self.main], weakref.WeakKeyDictionary()
-        self.current = self.main
+        self.current, self.number = self.main, 0
 
     def new_stream(self):
-        self.streams.append(Stream(f"side {len(self.streams)}"))
-        return self.streams[-1]
+        self.number += 1
+        return Stream(f"side {self.number}")
 
     def check(self):
         if self.dead:
@@ -110,8 +98,6 @@ class Device:
     def synchronize(self, *_):
         self.dead = self.dead or self.failing
         self.check()
-        for stream, other in itertools.permutations(self.streams, 2):
-            stream.wait_stream(other)
         self.host = max(self.host, self.free) + 1e-6
 
     def sleep(self, cycles):
@@ -133,15 +119,6 @@ class Device:
             return
         self.host += LAUNCH_S
         self.free = max(self.free, self.host) + KERNEL_S
-
-    def order(self, read, written):
-        """Fail where a kernel of the current stream reads memory that another stream may not have written yet."""
-        self.current.launched += 1
-        for storage in read:
-            stream, number = self.written.get(storage, (self.current, 0))
-            waits = stream is self.current or self.current.seen.get(stream, 0) >= number
-            assert waits, f"stream {self.current.name} reads what stream {stream.name} writes, and does not wait"
-        self.written.update(dict.fromkeys(written, (self.current, self.current.launched)))
 
     @contextlib.contextmanager
     def stream(self, stream):
@@ -186,18 +163,11 @@ class Operations(TorchDispatchMode):
             device.operation(func.overloadpacket.__name__)
         out = func(*args, **kwargs)
         outs = out if isinstance(out, tuple | list) else (out,)
-        if not view:
-            device.order(_storages(tree_leaves((args, kwargs))), _storages(outs))
         if device.capturing and not view:
             given = {a.data_ptr() for a in args if isinstance(a, torch.Tensor)}
             results = [o if isinstance(o, torch.Tensor) and o.data_ptr() not in given else None for o in outs]
             device.capturing.operations.append((func, args, kwargs, results))
         return out
-
-
-def _storages(values):
-    """Return the storages of tensors; addresses may be reused."""
-    return {value.untyped_storage() for value in values if isinstance(value, torch.Tensor)}
 
 
 @functools.cache

@@ -131,11 +131,9 @@ MAKE = "def make():\n    return Net(), (torch.ones(5),)\n"
 LATE = "def make():\n    import torch, layers\n    return layers.Net(), (torch.ones(5),)\n"
 TREES = {
     "alone": {"model.py": NET + MAKE},
-    "package": {"net/model.py": NET + MAKE, "net/__init__.py": ""},
     "helper": {"{tree}.py": "import torch\nfrom layers import Net\n" + MAKE, "layers.py": NET},
     "namespace": {"model.py": "import torch\nfrom n.layers import Net\n" + MAKE, "n/layers.py": NET},
     "late": {"model.py": LATE, "layers.py": NET},
-    "missing": {"model.py": "import torch\nfrom layers import Net, {tree}\n" + MAKE, "layers.py": NET + "{tree} = 1\n"},
 }
 """Files of a tree by name; the first defines the target."""
 
