@@ -217,3 +217,18 @@ def test_dataclass_result():
     found = read(module(lambda a, b: Out(a @ b)), (A, B), label="fields")
     assert [cell.macs for cell in found.tools if cell.counter == "fvcore"] == [M * K * N]
     assert all(cell.explained for cell in found.tools)
+
+
+def test_jetmoe_of_transformers_is_explained():
+    """Models of other families are in tests/bench/targets/test_config_families.py."""
+    transformers = pytest.importorskip("transformers", reason="the optional extra hf is not installed")
+    d, inner, vocabulary, layers, experts, k, width = 48, 56, 61, 2, 5, 3, 8
+    sizes = dict(hidden_size=d, intermediate_size=inner, num_hidden_layers=layers, vocab_size=vocabulary)
+    routing = dict(kv_channels=width, num_key_value_heads=2, num_local_experts=experts, num_experts_per_tok=k)
+    model = transformers.JetMoeForCausalLM(transformers.JetMoeConfig(**sizes, **routing))
+    ids = torch.randint(vocabulary, (2, 11), generator=torch.Generator().manual_seed(0))
+    # attention experts project to the heads and back; feed-forward experts are gated
+    rows, kv = 2 * 11, 2 * width
+    attention = rows * (d * experts + 2 * d * kv + k * 2 * d * kv) + 2 * rows * 11 * k * kv
+    layer = attention + rows * (d * experts + k * 3 * d * inner)
+    assert_explained(model, (ids,), layers * layer + rows * d * vocabulary)

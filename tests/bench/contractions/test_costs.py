@@ -11,6 +11,7 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex
 
 import headcount as hc
 from headcount.bench.contractions.costs import other_flops
+from headcount.bench.trace.memory import measure_activations
 from tests.bench.contractions.function_modules import module
 
 B, H, T, S, D, V = 2, 3, 7, 11, 5, 5
@@ -139,3 +140,13 @@ def test_other_flops_of_fused_attention_and_moves():
     assert not any(hc.count(moves, torch.ones(3, 5)).other_flops.values())
     with pytest.raises(ValueError, match="softmaxx.*softmax, norm"):
         other_flops(attend().trace, {}, {"softmaxx": 2})
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_softmax_statistics_have_four_bytes(size, dtype):
+    heads, tokens, width = (2, 3), 7, 8
+    inputs = [torch.zeros(*heads, tokens, width, dtype=dtype, device="meta").requires_grad_() for _ in range(3)]
+    attention = module(F.scaled_dot_product_attention)
+    found = measure_activations(attention, inputs, {}, training=True, element_bytes=size)
+    assert found.saved_bytes == 6 * tokens * (size * width + 4)

@@ -75,6 +75,16 @@ def test_unsupported_operator_raises():
     assert_macs(spectrum, X, expected="B", B=2, formulas={"_fft_r2c": lambda event: event.args[0].shape[0]})
 
 
+def test_equal_layers_are_one_line_of_the_message():
+    layer = lambda: module(lambda x: torch.linalg.eigvalsh(x) + x)  # noqa: E731
+    layers = nn.Sequential(*(layer() for _ in range(3)), nn.ReLU(), *(layer() for _ in range(2)))
+    with pytest.raises(UnsupportedError) as error:
+        count_macs(layers, torch.eye(5))
+    assert str(error.value).count("5x5") == 1 and "(5 times, in 0-2,4-5)" in str(error.value)
+    assert len(error.value.unsupported) == 5
+    assert str(hc.count(layers, torch.eye(5), allow_unsupported=True)).count("Not counted: ") == 1
+
+
 @pytest.mark.parametrize("macs", [-1, 1.5, None, "7"])
 def test_formula_without_whole_number_raises(macs):
     with pytest.raises(ValueError, match=f"^the formula of addmm gives {macs!r}, which is no whole number from 0 on$"):

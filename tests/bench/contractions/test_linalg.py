@@ -130,6 +130,13 @@ def test_fft_matches_recursion(n, device):
         assert count_macs(module(function), x, formula_set="linalg").macs == macs
 
 
+@pytest.mark.parametrize(("batch", "size", "columns"), [(1, 1, 3), (2, 7, 5), (3, 64, 11), (5, 13, 1)])
+def test_triangular_solve_is_counted_by_default(batch, size, columns):
+    matrix, sides = torch.eye(size).expand(batch, size, size), torch.ones(batch, size, columns)
+    solve = module(lambda a, b: linalg.solve_triangular(a, b, upper=False))
+    assert count_macs(solve, matrix, sides).macs == batch * columns * substitution(size)
+
+
 def test_errors_name_the_set():
     with pytest.raises(UnsupportedError, match="formula_set='linalg' counts _linalg_det, formulas="):
         count_macs(module(linalg.det), square(3))

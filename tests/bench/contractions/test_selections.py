@@ -7,7 +7,7 @@ from torch import nn
 
 import headcount as hc
 
-SIZES = [(4, 6, 23), (3, 5, 16), (7, 4, 40)]
+SIZES = [(4, 6, 23), (7, 4, 40)]
 """Experts, width, and tokens."""
 
 

@@ -49,20 +49,8 @@ def by_address(a, b):
     return out
 
 
-def into_zeros(a, b):
-    out = torch.zeros(7, 11)
-    np.matmul(a.numpy(), b.numpy(), out=out.numpy())
-    return out
-
-
 def by_dlpack(a, b):
     return torch.from_numpy(np.from_dlpack(a) @ np.from_dlpack(b))
-
-
-def by_storage(a, b):
-    out = a.new_full((7, 11), 3)
-    assert all(memory.untyped_storage().nbytes() for memory in (a, out))
-    return out
 
 
 RUNNING = ThreadPoolExecutor(1)
@@ -79,9 +67,7 @@ RUNNING.submit(int).result()
         (without_dispatch, "torch._C._DisableTorchDispatch"),
         (without_modes, "_disable_current_modes"),
         (by_address, "Tensor.data_ptr"),
-        (into_zeros, "Tensor.numpy"),
         (by_dlpack, "Tensor.__dlpack__"),
-        (by_storage, "Tensor.untyped_storage"),
     ],
 )
 @pytest.mark.parametrize("use", [lambda y: y + 1, lambda y: y, lambda y: y.mT], ids=["used", "result", "view"])
@@ -107,17 +93,9 @@ EXPORTS = {
 }
 
 
-@pytest.mark.parametrize("layers", [1, 2, 3])
 @pytest.mark.parametrize("export", EXPORTS.values(), ids=EXPORTS)
-def test_data_may_leave_after_the_last_product(layers, export):
-    weights = [torch.ones(13, 13) for _ in range(layers)]
-
-    def run(x):
-        for weight in weights:
-            x = x @ weight
-        return export(x)
-
-    assert count_macs(run, A).macs == layers * 7 * 13 * 13
+def test_data_may_leave_after_the_last_product(export):
+    assert count_macs(lambda x: export(x @ B @ B.mT), A).macs == 2 * 7 * 13 * 11
 
 
 class Denoiser(nn.Module):
@@ -132,8 +110,7 @@ class Denoiser(nn.Module):
         return self.body(x * self.frequencies * t)
 
 
-@pytest.mark.parametrize("steps", [1, 2, 5])
-@pytest.mark.parametrize("shows_steps", [False, True])
+@pytest.mark.parametrize("steps, shows_steps", [(1, True), (5, False), (5, True)])
 def test_pipeline_counts_each_step(steps, shows_steps):
     denoiser = Denoiser().eval()
 
@@ -168,13 +145,6 @@ def test_known_memory_that_is_written_after_it_left_raises():
 
     with pytest.raises(UnsupportedError, match=r"left by Tensor.numpy and came back, first used by"):
         count_macs(run, A)
-
-
-def test_operation_that_uses_two_tensors_is_named_once():
-    used = module(lambda x: torch.from_numpy(x.numpy() * 2) @ x + torch.from_numpy(x.numpy() * 3) @ x)
-    with pytest.raises(UnsupportedError) as raised:
-        count_macs(used, A[:, :7])
-    assert str(raised.value).count("came back") == 1
 
 
 def test_write_to_exported_buffer_raises():
@@ -258,27 +228,3 @@ def test_exported_integers_are_allowed(dtype):
 
     found = count_macs(module(by_lists), torch.ones(7, 13, dtype=dtype), allow_unsupported=True).unsupported
     assert len(found) == (dtype not in (torch.int64, torch.bool))
-
-
-@pytest.fixture
-def tensor_parallel():
-    """Return a function that divides a feed-forward block over two ranks, on a fake process group."""
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
-    torch.distributed.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
-
-    def split(model):
-        mesh = init_device_mesh("cpu", (2,))
-        return parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
-
-    yield split
-    torch.distributed.destroy_process_group()
-
-
-def test_tensor_parallel_rank_counts_its_share(tensor_parallel):
-    """DTensor runs each new operation again on full shapes, which is not counted."""
-    model = nn.Sequential(nn.Linear(13, 22), nn.ReLU(), nn.Linear(22, 13), nn.ReLU())
-    split = tensor_parallel(model)
-    assert [count_macs(split, torch.ones(7, 13)).macs for _ in range(2)] == [7 * 2 * 13 * 11] * 2
