@@ -4,6 +4,7 @@ The core is masks, scores, softmax and weighted values. Its products are ``torch
 that both carry the whole batch, because that is the one formulation which every MAC counter reads in full.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -21,7 +22,8 @@ class Inputs(NamedTuple):
     """Inputs of an attention's implementation: tokens, projected keys and values, and options.
 
     Masks are True at padding. ``rotary`` rotates the queries; the keys are rotated already. ``dropout`` is the
-    probability of dropping an attention weight. ``head_weights`` are factors of the heads' outputs.
+    probability of dropping an attention weight. ``head_weights`` are factors of the heads' outputs. ``packed`` is what
+    came of the queries in the product that made the keys and values too, where one product made all of them.
     """
 
     query: Queries
@@ -33,6 +35,7 @@ class Inputs(NamedTuple):
     rotary: Rotary | None = None
     dropout: float = 0.0
     head_weights: Float[Tensor, "batch #tgt heads"] | None = None
+    packed: Float[Tensor, "batch tgt width"] | None = None
 
     @property
     def masks(self) -> dict[str, Any]:
@@ -179,9 +182,12 @@ class Attention(Selectable):
         if own and not self.takes_head_weights:
             raise TypeError(f"{type(self).__name__} takes no {', '.join(own)}")
         run = self.resolve_impl(query)
-        k, v = self.keys_and_values(query, key, value, rotary, cache)
+        is_self = key is None and value is None and (cache is None or not cache.closed)
+        packed, *projected = (is_self and self.project_packed(query)) or (None,)
+        k, v = self.keys_and_values(query, key, value, rotary, cache, projected)
         dropout = self.config.attention_dropout if self.training else 0.0
-        inputs = Inputs(query, k, v, causal, key_padding_mask, query_padding_mask, rotary, dropout, **own)
+        masks = causal, key_padding_mask, query_padding_mask
+        inputs = Inputs(query, k, v, *masks, rotary, dropout, packed=packed, **own)
         return zero_padding(self.finish(run(self, inputs)), query_padding_mask)
 
     def make_cache(
@@ -208,9 +214,10 @@ class Attention(Selectable):
         value: Float[Tensor, "batch given d_model"] | None,
         rotary: Rotary | None,
         cache: KeyValueCache | None,
+        projected: Sequence[Tensor] = (),
     ) -> tuple[Float[Tensor, "batch stored kv_heads head_dim"], Float[Tensor, "batch stored v_heads v_dim"]]:
         """Return the keys of ``key`` (default: ``query``) and the values of ``value`` (default: the keys' tokens),
-        after those in ``cache``.
+        after those in ``cache``; ``projected`` are keys and values (B, S, width) of the queries' tokens.
 
         Raises ValueError for a ``key`` with a ``cache``, which takes the query's tokens, or was closed before; for a
         ``value`` with a closed one, or of another length than the keys; and for ``rotary`` with a ``key``, whose
@@ -225,7 +232,10 @@ class Attention(Selectable):
                 raise ValueError("a closed cache has its values; layer.fill_cache(key, value) makes one")
             return cache.stored
         key = query if key is None else key
-        new = self.project(key, value_tokens(key, value), rotary)
+        if projected:
+            new = self.split_stored(*projected, rotary)
+        else:
+            new = self.project(key, value_tokens(key, value), rotary)
         return new if cache is None else cache.append(*new)
 
     def combine(self, out: Float[Tensor, "batch tgt heads width"], query: Queries) -> Queries:
@@ -257,8 +267,16 @@ class Attention(Selectable):
 
     def project(self, key: Sources, value: Sources, rotary: Rotary | None = None) -> tuple[KeyHeads, KeyHeads]:
         """Return the keys of ``key`` (B, S, d_m), rotated by ``rotary``, and the values of ``value`` (B, S, d_m)."""
-        width = self.stored_width
-        return rotate(split_heads(self.k_proj(key), width), rotary), split_heads(self.v_proj(value), width)
+        return self.split_stored(self.k_proj(key), self.v_proj(value), rotary)
+
+    def split_stored(self, keys: Tensor, values: Tensor, rotary: Rotary | None) -> tuple[KeyHeads, KeyHeads]:
+        """Return the heads of projected keys, rotated by ``rotary``, and of projected values."""
+        return rotate(split_heads(keys, self.stored_width), rotary), split_heads(values, self.stored_width)
+
+    def project_packed(self, tokens: Queries) -> Sequence[Tensor] | None:
+        """Return queries, keys and values (B, T, width) by one product of ``tokens``; None where the implementation
+        that runs makes them by a product each. Variants override this."""
+        return None
 
     def automatic(self, query: Queries) -> str:
         """Return ``triton`` where it is available, else ``fused``, which takes every mask without (T, S) scores."""

@@ -1,20 +1,22 @@
 """Multi-head attention, and its grouped-query and multi-query forms."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
-from torch import nn
+from torch import Tensor, nn
 
 from headcount.models.attention import Attention, Inputs, attend, split_heads
 from headcount.models.configs.mha import MultiHeadAttentionConfig
 from headcount.models.kernels.fused import fused_attend
+from headcount.models.kernels.packed import project_together
 from headcount.models.rotary import rotate
 from headcount.models.shapes import Queries
 
 
 def reference(layer: nn.Module, inputs: Inputs, attend: Callable = attend) -> Queries:
     """Compute the paper's equations for a layer with a dense query projection; ``layer.combine`` sums the heads."""
-    q = rotate(split_heads(layer.q_proj(inputs.query), layer.config.head_dim), inputs.rotary)
+    query = layer.q_proj(inputs.query) if inputs.packed is None else inputs.packed
+    q = rotate(split_heads(query, layer.config.head_dim), inputs.rotary)
     out = attend(q, inputs.key, inputs.value, **inputs.core)
     if inputs.head_weights is not None:
         out = out * inputs.head_weights[..., None]
@@ -34,3 +36,9 @@ class MultiHeadAttention(Attention):
     def __init__(self, config: MultiHeadAttentionConfig) -> None:
         super().__init__(config)
         self.add_projections()
+
+    def project_packed(self, tokens: Queries) -> Sequence[Tensor] | None:
+        """Return queries, keys and values by one product where ``packed`` runs."""
+        if self.impl_used != "packed":
+            return None
+        return project_together(tokens, self.q_proj, self.k_proj, self.v_proj)

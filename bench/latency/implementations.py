@@ -16,8 +16,9 @@ from headcount.models.configs.targets import make, read
 
 AUTO = "auto"
 """The implementation that a layer chooses itself."""
-FUSED = "fused"
-"""The implementation of the dense layers and models that others are compared with."""
+FUSED, PACKED = "fused", "packed"
+"""The implementations of the dense layers and models that others are compared with: on a GPU layers have the faster one
+of both, since q, k and v as one product save launches there."""
 VARIED = ("attention", "layers", "d_model", "d_ff")
 """Fields by which a routed model may differ from the dense one that it is compared with."""
 
@@ -109,7 +110,7 @@ def layer_impls(
         rows.append(ImplSpec(name, config, how, "dense" if every_head else "subject"))
     for role, other in variant(config.variant).baselines(config).items():
         title = f"{'mqa' if role == 'mqa' else 'mha'}-{other.num_heads}x{other.head_dim}"
-        rows.append(ImplSpec(title, other, FUSED, role))
+        rows += [ImplSpec(title, other, how, role) for how in ((FUSED, PACKED) if device == "cuda" else (FUSED,))]
     return rows
 
 

@@ -17,7 +17,7 @@ from headcount.bench.latency.implementations import ImplSpec
 from headcount.bench.latency.kernel_times import profile_kernels
 from headcount.bench.latency.roofline import Peaks, bound, work
 from headcount.bench.latency.runs import Run, make_run, tensors
-from headcount.bench.latency.statistics import TRUSTED_BLOCKS, Ratio, paired_ratio, verdict
+from headcount.bench.latency.statistics import TRUSTED_BLOCKS, Ratio, paired_ratio, quantile, verdict
 from headcount.bench.latency.timing import OUT_OF_MEMORY, ImplFailed, TimedCall, format_status, interleave, is_lost
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.bench.records import LatencyRecord
@@ -271,9 +271,11 @@ def add_ratios(rows: Sequence[LatencyRecord], control: LatencyRecord) -> list[La
     """Return the records of a case with their ratios; ``control`` is that of a repeated implementation.
 
     A ratio is of replayed graphs where both have one, else of wall time, and is judged by the noise floor of its kind.
+    Of dense layers with several implementations the fastest is the denominator.
     """
     timed = [row for row in rows if row.wall_ms]
-    by_role = {row.role: row for row in timed if row.role != "subject"}
+    slowest_first = sorted(timed, key=lambda row: quantile(row.samples(), 0.5), reverse=True)
+    by_role = {row.role: row for row in slowest_first if row.role != "subject"}
     repeated = next(row for row in timed if (row.layer, row.implementation) == (control.layer, control.implementation))
     noises = {by: _ratio(control, repeated, by) for by in {records.WALL, control.common_timing(repeated)}}
     return [replace(row, **_ratios(row, by_role, noises)) if row.wall_ms else row for row in rows]

@@ -15,6 +15,7 @@ class MultiHeadAttentionConfig(AttentionConfig):
     fields_by_letter: ClassVar[Mapping[str, str]] = fields_of("d_m", "h", "d_h", "g", "bias")
     implementations: ClassVar[tuple[Implementation, ...]] = (
         *reference_and_fused("mha"),
+        Implementation("packed", "mha:fused", timed=False),
         Implementation("compiled", "kernels.compiled:mha", timed=False, package="triton"),
     )
     rotary: ClassVar[str | None] = "head_dim"

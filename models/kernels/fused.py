@@ -30,8 +30,10 @@ def fused_attend(
     visible = None if hidden is None else ~hidden[:, None]
 
     k, v = key.transpose(1, 2), value.transpose(1, 2)
-    if num_kv_heads == 1 and not causal:
-        # every row sees the same keys: the heads of a token are further queries of one head, in any order
+    is_even = tgt_len == 1 or query.stride(1) == num_heads * head_dim
+    if num_kv_heads == 1 and not causal and is_even:
+        # every row sees the same keys: the heads of a token are further queries of one head, in any order; without a
+        # copy where no columns of another projection lie between tokens
         q = query.reshape(batch_size, 1, tgt_len * num_heads, head_dim)
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=visible, dropout_p=dropout, scale=scale)
         return out.reshape(batch_size, tgt_len, num_heads, value.shape[-1])

@@ -234,7 +234,7 @@ def _verdicts(rows: Sequence[LatencyRecord]) -> list[dict[str, Any]]:
     found = []
     for cell in dict.fromkeys(r.cell for r in headline_rows(rows) if r.which != "decode"):
         timed = [r for r in rows if r.cell == cell and r.subject == "layer" and r.wall_ms]
-        others = {r.role: r for r in reversed(timed)}
+        others = {r.role: r for r in sorted(timed, key=latency.slowness, reverse=True)}
         others["loop"] = next((r for r in timed if r.implementation == latency.LOOP), None)
         fast = [r for r in timed if r.role == "subject" and r.implementation != latency.LOOP]
         if not (others["loop"] and fast):

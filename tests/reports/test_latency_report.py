@@ -96,6 +96,12 @@ def test_sentence_uses_graphs_where_both_have_one(store_facts):
     assert "0.40 [0.40, 0.40] holds" in text and "2.00 [2.00, 2.00] fails" in text
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_sentence_compares_with_fastest_dense_implementation(order, store_facts):
+    dense = [record(role="mha", implementation=impl, wall=(ms, ms)) for impl, ms in (("fused", 0.8), ("packed", 0.5))]
+    assert "2.00 [2.00, 2.00] fails" in time.sentence(store_facts(CELL[0], CELL[2], *dense[::order]))
+
+
 def of_run(when, **facts):
     return record(environment=record().environment | {"time": when}, **facts)
 

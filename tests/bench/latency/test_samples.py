@@ -1,5 +1,7 @@
 """Ratios, verdicts and printed values of hand-made samples."""
 
+from dataclasses import replace
+
 import pytest
 
 from headcount.bench.latency import measure, table
@@ -37,6 +39,13 @@ def test_graphs_are_compared_with_graphs():
     assert subject.noise_floor["value"] == pytest.approx(1.0)
     assert subject.noise_floor_wall["value"] == pytest.approx(1.5)
     assert subject.overhead_verdict == "slower"
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_fastest_dense_implementation_is_compared(order):
+    slow, fast = impl("mqa", [0.004] * 3), replace(impl("mqa", [0.002] * 3), implementation="packed")
+    subject = ratios_of(slow, impl("subject", [0.003] * 3), *(slow, fast)[::order])
+    assert subject.overhead["value"] == pytest.approx(1.5)
 
 
 def test_values_of_a_record():

@@ -29,9 +29,11 @@ def test_moh_layers_use_share_of_heads(shape, width, share, active):
 
 def test_impls_by_device(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
-    on = {device: [spec.impl for spec in layer_impls("moa-8K8E128D", None, device)][:-3] for device in ("cpu", "cuda")}
-    assert on["cpu"] == ["dense-all", "grouped", "loop"]
-    assert on["cuda"] == ["dense-all", "grouped", "loop", "triton"]
+    rows = {device: layer_impls("moa-8K8E128D", None, device) for device in ("cpu", "cuda")}
+    on = {device: [row.impl for row in found if row.role == "subject"] for device, found in rows.items()}
+    assert on == {"cpu": ["dense-all", "grouped", "loop"], "cuda": ["dense-all", "grouped", "loop", "triton"]}
+    dense = {device: [row.impl for row in found if row.role == "mqa"] for device, found in rows.items()}
+    assert dense == {"cpu": ["fused"], "cuda": ["fused", "packed"]}
     with pytest.raises(UsageError, match="implementation triton needs a CUDA device; choose from reference"):
         layer_impls("moa-8K8E128D", ["triton"], "cpu")
     requested = [spec.impl for spec in layer_impls("moa-8K8E128D", ["loop", "auto", "fused"], "cpu")]
