@@ -6,7 +6,7 @@ INSTALL := $(PY) -m pip install --disable-pip-version-check -c constraints.txt
 # Hundreds of processes import the packages: write bytecode even where a shell turns it off.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: macs test kernels nightly matrix readings lint benchmark reports docs clean
+.PHONY: macs test kernels times nightly matrix readings lint benchmark reports docs clean
 
 macs: $(VENV)/.stamp
 	$(PY) -m bench.macs
@@ -21,6 +21,11 @@ kernels: $(VENV)/.stamp
 	$(INSTALL) -e '.[gpu]' >&2
 	$(PY) -m pytest -n 2 --dist loadfile -p no:benchmark tests/models/test_triton_*.py
 	$(PY) -m tests.models.triton_compile reports/records/kernels.csv
+
+# The kernels of stored latencies as their own commits launched them, the constants of expected times fitted on these.
+times: $(VENV)/.stamp
+	$(PY) -m tests.models.stored_kernels reports/records/nvidia-h200
+	$(PY) -m headcount latency efficiencies
 
 # Recount every number of the report, LLaMA 3 405B on 16,384 ranks, modules divided over 4 processes, the tests that take
 # long, such as that of the wheel, and thousands of random programs.

@@ -22,7 +22,8 @@ TRAINED_IN = ("bf16", "fp16")
 
 @dataclass(frozen=True)
 class Hardware:
-    """One data sheet: dense TFLOP/s by dtype, bytes of memory per second, and bytes of memory, None where not read.
+    """One data sheet: dense TFLOP/s by dtype, bytes of memory per second; bytes of memory and multiprocessors, None
+    where not read.
 
     hardware.toml describes each field.
     """
@@ -35,6 +36,7 @@ class Hardware:
     address: str
     read: Mapping[str, Sequence[str]]
     memory_bytes: int | None = None
+    multiprocessors: int | None = None
 
     @property
     def short_name(self) -> str:

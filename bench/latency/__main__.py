@@ -9,6 +9,7 @@
     python -m bench.latency campaign --out-dir DIR      all GPU measurements of the report
     python -m bench.latency gates --device cuda         check without timing
     python -m bench.latency compare OLD.jsonl NEW.jsonl
+    python -m bench.latency efficiencies --check        the constants of expected times, fitted again
     python -m bench.latency model.py:make config.json --seq-len 128
     torchrun --nproc-per-node 4 -m bench.latency llama3-8b --plan tp=4,sp
 
@@ -44,7 +45,7 @@ from headcount.models.configs.targets import is_layer, read
 PASSES = ("forward", "backward", "both", "decode")
 SEQ_LENS = {"cpu": (10, 128, 512), "cuda": (10, 128, 512, 2048, 8192)}
 QUICK = {"layer": ["mha-base", "moa-8K8E128D"], "seq_len": [128], "blocks": 5, "passes": ["forward"], "tokens": 512}
-SUBCOMMANDS = ("compare", "gates", "campaign", "ranks")
+SUBCOMMANDS = ("compare", "gates", "campaign", "ranks", "efficiencies")
 """Commands with their own command line, in ``bench/latency/<name>.py``."""
 
 

@@ -1,0 +1,1 @@
+"""Least and expected times of kernels on a card: what a call launches, and how fast each kind of kernel runs."""

@@ -1,0 +1,44 @@
+"""A kernel: one launch on a GPU, with the bytes that it moves and its multiply-accumulates. Imports no torch."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+PRODUCT, GROUPED, WEIGHT_GRAD = "product", "grouped", "weight_grad"
+CORE, CORE_BACKWARD, DECODE = "core", "core_backward", "decode"
+ELEMENTWISE, SORT, TOP_K = "elementwise", "sort", "topk"
+KINDS = (PRODUCT, GROUPED, WEIGHT_GRAD, CORE, CORE_BACKWARD, DECODE, ELEMENTWISE, SORT, TOP_K)
+"""Kinds of kernels: a dense product; a product of each row with its expert's matrix; the gradient of such matrices by
+Triton; an attention core, its backward pass, and the core of one query for each sequence; what has no products; a sort,
+and the selection of the largest."""
+
+
+class CoreSizes(NamedTuple):
+    """Sizes of an attention core: sequences times heads, queries and keys of each, and the width of a head."""
+
+    batch: int
+    queries: int
+    keys: int
+    width: int
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """``times`` equal launches.
+
+    Attributes:
+        name: the operator of torch, the Triton kernel, or the module path of a closed form.
+        kind: one of KINDS.
+        bytes: bytes of the tensors that one launch reads and writes, each once.
+        macs: multiply-accumulates of one launch.
+        core: sizes of an attention core; None for others.
+        sorted: elements that a sort orders, rows whose largest are selected; 0 for others.
+        times: the number of launches.
+    """
+
+    name: str
+    kind: str
+    bytes: int
+    macs: int = 0
+    core: CoreSizes | None = None
+    sorted: int = 0
+    times: int = 1

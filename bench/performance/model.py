@@ -1,0 +1,120 @@
+"""Least and expected time of kernels on a card. Imports no torch.
+
+The least time of a kernel is the longer of its bytes over the bandwidth and its multiply-accumulates over the peak. Its
+expected time is the least time over the efficiency of its kind. An attention core runs one program for 128 rows of a
+sequence and head, padded, and as many programs at once as the card has multiprocessors: the programs of a round that
+is not full take as long as a full one, and each round has a price. A sort costs by what it sorts. Each launch has a
+price.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from headcount.bench.hardware import Hardware
+from headcount.bench.performance.kernel import CORE, CORE_BACKWARD, SORT, TOP_K, Kernel
+
+STORED = "efficiencies.json"
+LEAST_LAUNCH_US = 1.5
+"""Microseconds that a kernel takes in a CUDA graph at least: assumed for this generation of hardware."""
+TILE = 128
+"""Rows of queries, and of keys, that a program of a core pads to."""
+MULTIPROCESSORS = 132
+"""Multiprocessors of a card whose number was not read: those of the measured one."""
+WIDTHS = (64, 128, 256)
+"""Head widths that cores are written for; a width between two runs as the larger one."""
+LAUNCH, ROUND, SORT_CALL = "launch", "round", "sort_call"
+PRICES = {LAUNCH: (0.5, 5.0), ROUND: (0.0, 3.0), SORT_CALL: (0.0, 20.0), SORT: (0.0, 20.0), TOP_K: (0.0, 20.0)}
+"""Constants in microseconds, with their bounds in a fit: of a launch, a round of programs, a sort or top-k, 1,000
+elements that are sorted, and 1,000 rows whose largest are selected. All others are efficiencies."""
+EFFICIENCY = (0.1, 1.0)
+"""Bounds of an efficiency."""
+US = 1e6
+
+
+@dataclass(frozen=True)
+class Efficiencies:
+    """Constants of the expected time, and the card whose stored records they were fitted on.
+
+    Attributes:
+        card: key of the card's data sheet.
+        values: efficiencies between 0.1 and 1, and PRICES in microseconds.
+        evidence: what the fit was tested on, as printed.
+    """
+
+    card: str
+    values: Mapping[str, float]
+    evidence: Mapping[str, Any]
+
+    def expected_us(self, kernels: Iterable[Kernel], hardware: Hardware, dtype: str) -> float:
+        """Return the expected microseconds of ``kernels``, one after another."""
+        total = 0.0
+        for kernel in kernels:
+            for name, amount in parts(kernel, hardware, dtype):
+                value = self.values[nearest(name, self.values)]
+                total += kernel.times * amount * (value if name in PRICES else 1 / value)
+        return total
+
+
+@cache
+def load() -> Efficiencies:
+    """Return the stored efficiencies."""
+    stored = json.loads(files("headcount.bench.performance").joinpath(STORED).read_text("utf-8"))
+    return Efficiencies(stored["card"], stored["values"], stored["evidence"])
+
+
+def least_us(kernels: Iterable[Kernel], hardware: Hardware, dtype: str) -> float:
+    """Return the microseconds that ``kernels`` take at least on a card, one after another."""
+    return sum(kernel.times * (_least_us(kernel, hardware, dtype) + LEAST_LAUNCH_US) for kernel in kernels)
+
+
+def parts(kernel: Kernel, hardware: Hardware, dtype: str) -> Iterator[tuple[str, float]]:
+    """Yield the parts of the expected time of one launch: the name of a constant, and what it is multiplied with.
+
+    Microseconds that an efficiency divides, or numbers that a price multiplies.
+    """
+    yield LAUNCH, 1.0
+    if kernel.kind in (SORT, TOP_K):
+        yield SORT_CALL, 1.0
+        yield kernel.kind, kernel.sorted / 1000
+    elif kernel.kind in (CORE, CORE_BACKWARD) and kernel.core:
+        rounds, macs = _rounds(kernel, hardware)
+        bytes_us = US * kernel.bytes / hardware.bytes_per_s
+        width = next((width for width in WIDTHS if kernel.core.width <= width), WIDTHS[-1])
+        yield f"{kernel.kind}_{width}", max(bytes_us, US * macs / hardware.macs_per_s[dtype])
+        if kernel.kind == CORE:
+            yield ROUND, float(rounds)
+    else:
+        yield kernel.kind, _least_us(kernel, hardware, dtype)
+
+
+def nearest(name: str, values: Mapping[str, float]) -> str:
+    """Return the constant for ``name``: its own, or that of the nearest head width which ``values`` have."""
+    if name in values:
+        return name
+    kind, _, width = name.rpartition("_")
+    known = [other for other in WIDTHS if f"{kind}_{other}" in values]
+    return f"{kind}_{min(known, key=lambda other: abs(other - int(width)))}"
+
+
+def _least_us(kernel: Kernel, hardware: Hardware, dtype: str) -> float:
+    return US * max(kernel.bytes / hardware.bytes_per_s, kernel.macs / hardware.macs_per_s[dtype])
+
+
+def _rounds(kernel: Kernel, hardware: Hardware) -> tuple[int, float]:
+    """Return the rounds of a core's programs, and the multiply-accumulates of full rounds of padded tiles."""
+    batch, queries, keys, width = kernel.core
+    # backward a program has the keys of a tile, and reads all queries
+    own, other, products = (queries, keys, 2) if kernel.kind == CORE else (keys, queries, 5)
+    at_once = hardware.multiprocessors or MULTIPROCESSORS
+    rounds = _ceil(batch * _ceil(own, TILE), at_once)
+    visible = kernel.macs / (products * batch * queries * keys * width)
+    padded = TILE * TILE * _ceil(other, TILE) * products * width * min(1.0, visible)
+    return rounds, rounds * at_once * padded
+
+
+def _ceil(size: int, block: int) -> int:
+    return -(-size // block)

@@ -1,0 +1,281 @@
+"""Record the kernels that a call launches on a GPU, by a run on meta tensors.
+
+An operation that reaches the dispatcher is one kernel, except views and empty tensors. Torch's fused attention core is
+one kernel forward and one backward. An operator of this project's Triton path is the kernels that it starts. Layers
+take the path that they take on CUDA with Triton.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from math import prod
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from headcount.bench.performance.kernel import (
+    CORE,
+    CORE_BACKWARD,
+    DECODE,
+    ELEMENTWISE,
+    GROUPED,
+    PRODUCT,
+    SORT,
+    TOP_K,
+    WEIGHT_GRAD,
+    CoreSizes,
+    Kernel,
+)
+from headcount.models.build import build, example_inputs
+from headcount.models.kernels import triton_ops
+from headcount.models.kernels.triton_launch import Launched, recording
+
+NO_KERNEL = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view", "lift_fresh")
+"""Operators that start no kernel, beside views."""
+MOVES = frozenset(
+    "index index_select gather scatter scatter_add embedding index_put index_add index_copy take_along_dim "
+    "embedding_dense_backward scatter_ index_put_ _index_put_impl_".split()
+)
+"""Operators that read or write the rows that an index names, and not the whole of their largest tensor."""
+SORTS = {"sort": SORT, "topk": TOP_K}
+TRITON = {
+    "route": ELEMENTWISE,
+    "head_route": ELEMENTWISE,
+    "expert": GROUPED,
+    "weight_grad": WEIGHT_GRAD,
+    "gated": PRODUCT,
+    "gated_grad": PRODUCT,
+    "mqa": CORE,
+    "ragged": CORE,
+    "decode": DECODE,
+}
+"""Kinds of the Triton kernels that multiply: one in each operator with products, whose products are its."""
+
+
+class KernelRecorder(TorchDispatchMode):
+    """Collect the kernels of the operations that are dispatched."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kernels: list[Kernel] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        """Run ``func`` and record its kernels."""
+        kwargs = kwargs or {}
+        name = func.overloadpacket.__name__
+        if func.namespace == "headcount":
+            return self._start(func, name, args)
+        out = func(*args, **kwargs)
+        is_view = any(made.alias_info is not None and not made.alias_info.is_write for made in func._schema.returns)
+        if is_view or name in NO_KERNEL:
+            return out
+        inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        results = [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]
+        self.kernels.append(_of_operation(name, args, inputs, results))
+        return out
+
+    def _start(self, func: Any, name: str, args: Sequence[Any]) -> Any:
+        """Run the body of an operator of the Triton path, with its launches recorded in place of started."""
+        with recording() as launches, self:
+            out = getattr(triton_ops, name)._init_fn(*args)
+        macs = sum(prod(sizes.values()) for _, sizes, _ in func.overloadpacket.contractions(*args))
+        for launch in launches:
+            self.kernels.append(_of_launch(launch, macs))
+        return out
+
+
+def moved(*tensors: Tensor) -> int:
+    """Return the bytes of the elements that tensors hold; a repeated dimension holds one."""
+    found = 0
+    for tensor in tensors:
+        held = (size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride)
+        found += tensor.element_size() * prod(held)
+    return found
+
+
+def _matrices(first: int, second: int) -> Callable[[Sequence[Any], list[Tensor]], int]:
+    """Return the rule for arguments (…, m, i) and (…, i, j), at two positions."""
+    return lambda args, _: args[first].numel() * args[second].shape[-1]
+
+
+def _convolution(args: Sequence[Any], results: list[Tensor]) -> int:
+    return results[0].numel() * prod(args[1].shape[1:])
+
+
+def _convolution_backward(args: Sequence[Any], _: list[Tensor]) -> int:
+    # the gradients of the input and of the weight, where they are wanted
+    return sum(args[-1][:2]) * args[0].numel() * prod(args[2].shape[1:])
+
+
+PRODUCTS = {
+    "mm": (PRODUCT, _matrices(0, 1)),
+    "addmm": (PRODUCT, _matrices(1, 2)),
+    "bmm": (PRODUCT, _matrices(0, 1)),
+    "baddbmm": (PRODUCT, _matrices(1, 2)),
+    # rows by the matrices of experts, or in the gradient of the matrices inputs by rows
+    "_grouped_mm": (GROUPED, _matrices(0, 1)),
+    "convolution": (PRODUCT, _convolution),
+    "convolution_backward": (PRODUCT, _convolution_backward),
+}
+"""Kind and multiply-accumulates of the operators with products, by their arguments and results."""
+
+
+def _of_operation(name: str, args: Sequence[Any], inputs: list[Tensor], results: list[Tensor]) -> Kernel:
+    """Return the kernel of an operation."""
+    own = moved(*inputs, *results)
+    if name in PRODUCTS:
+        kind, macs = PRODUCTS[name]
+        return Kernel(name, kind, own, macs(args, results))
+    if name in SORTS:
+        rows = inputs[0].numel() // inputs[0].shape[-1]
+        return Kernel(name, SORTS[name], own, sorted=rows if name == "topk" else inputs[0].numel())
+    if name in MOVES:
+        indices = (tensor for tensor in inputs if not tensor.is_floating_point())
+        return Kernel(name, ELEMENTWISE, 2 * moved(*results) + moved(*indices))
+    return Kernel(name, ELEMENTWISE, own)
+
+
+def _of_launch(launch: Launched, macs: int) -> Kernel:
+    """Return the kernel of a Triton launch; ``macs`` are those of its operator."""
+    name = launch.kernel.__name__.removesuffix("_kernel")
+    # an absent tensor is passed as another one
+    tensors = {id(value): value for value in launch.arguments if isinstance(value, Tensor)}.values()
+    kind, own, core = TRITON.get(name, ELEMENTWISE), moved(*tensors), None
+    if kind in (CORE, DECODE):
+        q, k = launch.arguments[:2]
+        batch, keys, width = k.shape[0], k.shape[1], q.shape[-1]
+        if q.dim() == 3:
+            # one token of each sequence
+            core = CoreSizes(batch * k.shape[2], 1, keys, width)
+        elif k.dim() == 3:
+            # all heads read the same keys
+            core = CoreSizes(batch, q.shape[1] * q.shape[2], keys, width)
+        else:
+            heads, selected = launch.constants["H"], launch.constants["K"]
+            routed = heads - launch.constants.get("S", 0)
+            core = CoreSizes(batch * routed, q.shape[1] * selected // routed, keys, width)
+            # queries and outputs of the heads that no token selects are not touched
+            own -= 2 * moved(q) * (heads - selected) // heads
+    return Kernel(name, kind, own, macs if name in TRITON else 0, core)
+
+
+class _Core(torch.autograd.Function):
+    """Shapes and strides of torch's fused core; records one kernel forward and one backward."""
+
+    @staticmethod
+    def forward(ctx, q, k, v, others, into, share):
+        ctx.save_for_backward(q, k, v)
+        ctx.into, ctx.share = into, share
+        (*batch, tokens, width), out_width, keys = q.shape, v.shape[-1], k.shape[-2]
+        # token by token, as on a GPU
+        out = q.new_empty(*batch[:-1], tokens, batch[-1], out_width).transpose(-2, -3)
+        macs = int(share * prod(batch) * tokens * keys * (width + out_width))
+        ctx.sizes = CoreSizes(prod(batch), tokens, keys, max(width, out_width))
+        # one query is split over its keys, more are rows of tiles
+        kind = DECODE if tokens == 1 else CORE
+        into.append(Kernel("core", kind, moved(q, k, v, out, *others), macs, ctx.sizes))
+        return out
+
+    @staticmethod
+    def backward(ctx, grad):
+        q, k, v = ctx.saved_tensors
+        # scores again, and the gradients of values, probabilities, queries and keys
+        macs = int(ctx.share * prod(ctx.sizes[:3]) * (3 * q.shape[-1] + 2 * v.shape[-1]))
+        own = 2 * moved(q, k, v) + 2 * moved(grad)
+        ctx.into.append(Kernel("core_backward", CORE_BACKWARD, own, macs, ctx.sizes))
+        return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), None, None, None
+
+
+class _Fused(TorchFunctionMode):
+    """Replace torch's fused core by :class:`_Core`."""
+
+    def __init__(self, into: list[Kernel]) -> None:
+        super().__init__()
+        self.into = into
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        """Call ``func``, or record the fused core."""
+        kwargs = kwargs or {}
+        if func is not F.scaled_dot_product_attention:
+            return func(*args, **kwargs)
+        named = dict(zip(("query", "key", "value", "attn_mask", "dropout_p", "is_causal"), args, strict=False)) | kwargs
+        q, k, v = named["query"], named["key"], named["value"]
+        mask = named.get("attn_mask")
+        tokens, keys = q.shape[-2], k.shape[-2]
+        # a causal core skips the tiles of hidden keys
+        share = (keys + 1) / (2 * keys) if named.get("is_causal") and tokens == keys else 1.0
+        return _Core.apply(q, k, v, [] if mask is None else [mask], self.into, share)
+
+
+@contextmanager
+def _as_on_cuda() -> Iterator[None]:
+    """Let layers on meta take the path that they take on CUDA with Triton."""
+    from headcount.models.kernels.selection import Selectable
+
+    if not hasattr(Selectable, "is_available"):
+        yield
+        return
+    found = Selectable.is_available
+
+    def is_available(layer: Any, name: str, query: Tensor) -> bool:
+        fits = query.is_meta and query.dtype in (torch.bfloat16, torch.float16)
+        return fits and any(impl.name == name for impl in layer.config.implementations)
+
+    Selectable.is_available = is_available
+    try:
+        yield
+    finally:
+        Selectable.is_available = found
+
+
+@contextmanager
+def record_kernels() -> Iterator[list[Kernel]]:
+    """Record the kernels of what runs on meta tensors inside the block."""
+    recorder = KernelRecorder()
+    with ExitStack() as stack:
+        stack.enter_context(_as_on_cuda())
+        stack.enter_context(recorder)
+        stack.enter_context(_Fused(recorder.kernels))
+        yield recorder.kernels
+
+
+def layer_kernels(
+    config: Any, impl: str, shape: Sequence[int], src_len: int, dtype: torch.dtype, which: str
+) -> list[Kernel]:
+    """Return the kernels of a layer's pass over (B, T) tokens, and ``src_len`` keys where it decodes."""
+    how = {"device": "meta", "dtype": dtype}
+    module = build(config, impl=impl, **how)
+    trains = which in ("both", "backward")
+    x = torch.empty(*shape, config.d_model, **how).requires_grad_(trains)
+    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    options = {}
+    if which == "decode":
+        options["cache"] = module.make_cache(shape[0], src_len, "meta", dtype)
+        options["cache"].length = src_len - 1
+    with torch.set_grad_enabled(trains), record_kernels() as kernels:
+        out = module(x, **options)
+        forward = len(kernels)
+        if trains:
+            torch.autograd.grad(out, [x, *parameters], torch.empty(out.shape, **how), allow_unused=True)
+    return kernels[forward:] if which == "backward" else kernels
+
+
+def model_kernels(
+    config: Any, impl: str, lengths: Mapping[str, int], dtype: torch.dtype, which: str, loss: Callable
+) -> list[Kernel]:
+    """Return the kernels of a model's pass; ``loss`` is of its output and its last input."""
+    how = {"device": "meta", "dtype": dtype}
+    module = build(config, impl=impl, **how)
+    inputs = tuple(example_inputs(config, lengths, **how).values())
+    trains = which in ("both", "backward")
+    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    with torch.set_grad_enabled(trains), record_kernels() as kernels:
+        out = module(*inputs)
+        forward = len(kernels)
+        if trains:
+            torch.autograd.grad(loss(out, inputs[-1]), parameters, allow_unused=True)
+    return kernels[forward:] if which == "backward" else kernels

@@ -1,0 +1,83 @@
+"""The fit of the expected time: halves, evidence, and the stored constants."""
+
+from collections import Counter
+from dataclasses import replace
+from hashlib import sha256
+
+import pytest
+
+from headcount.bench import records
+from headcount.bench.hardware import HARDWARE
+from headcount.bench.latency import efficiencies
+from headcount.bench.performance import model
+
+FOLDER = records.shipped() / efficiencies.RECORDS
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return efficiencies.listed_rows(FOLDER)[0]
+
+
+def test_stored_constants_are_those_of_a_fit(rows):
+    values = efficiencies.fit([row for row in rows if row.is_fitted])
+    assert values == model.load().values
+
+
+def test_halves_are_by_hash_of_words(rows):
+    words = "mqa-8x128 fused 2048 8 bfloat16 forward balanced"
+    (row,) = [row for row in rows if row.key == words]
+    assert row.is_fitted == (int(sha256(words.encode()).hexdigest(), 16) % 2 == 0)
+    assert Counter(row.key for row in rows).most_common(1)[0][1] == 1
+
+
+def test_tested_rows_do_not_change_constants(rows):
+    fitted = [row for row in rows if row.is_fitted]
+    slower = [row if row.is_fitted else replace(row, us=3 * row.us) for row in rows]
+    assert efficiencies.fit([row for row in slower if row.is_fitted]) == efficiencies.fit(fitted)
+
+
+def test_tested_half_reaches_the_wanted_figures(rows):
+    found = efficiencies.all_evidence(rows)
+    assert efficiencies.missed(found) == []
+    first = found[0]
+    assert first.median_error <= 0.07 and first.within_share >= 0.95 and first.ordered >= 0.97 * first.pairs
+    assert {row.tested for row in found} >= {"T 10, left out", "T 8192, left out", "moh-32x64-50, left out"}
+
+
+def test_missed_figures_are_named(rows):
+    row = replace(efficiencies.all_evidence(rows)[0], median_error=0.08, ordered=1)
+    assert efficiencies.missed([row]) == [
+        "missed: median error 8.0%, wanted 7%", f"missed: right order {1 / row.pairs:.1%}, wanted 97%",
+    ]  # fmt: skip
+
+
+def test_least_time_is_never_above_measured(rows):
+    above = [row.key for row in rows if model.least_us(row.kernels, HARDWARE["h200"], row.record.dtype) > row.us]
+    assert above == []
+
+
+def test_listed_kernels_do_the_executed_work(rows):
+    for row in rows:
+        record = row.record
+        if record.which == "forward" and record.subject == "layer":
+            macs = sum(kernel.times * kernel.macs for kernel in row.kernels)
+            # MoH's kernels project every head, which its ideal form does not
+            is_ideal = (record.name, record.implementation) == ("moh-32x64-50", "triton")
+            assert macs > record.executed_macs if is_ideal else macs == record.executed_macs, row.key
+
+
+def test_unlisted_implementations_are_not_used(rows):
+    _, unused = efficiencies.listed_rows(FOLDER)
+    assert {row.record.implementation for row in rows}.isdisjoint({"loop", "ragged"})
+    assert set(unused.values()) == set(efficiencies.UNLISTED.values())
+
+
+def test_check_fails_where_stored_constants_differ(monkeypatch, tmp_path, capsys):
+    from headcount.bench.latency.__main__ import main
+
+    monkeypatch.setattr(efficiencies, "stored_file", lambda: tmp_path / "efficiencies.json")
+    assert main(["efficiencies", "--check"]) == 1
+    assert "efficiencies.json is stale" in capsys.readouterr().err
+    assert main(["efficiencies"]) == 0
+    assert main(["efficiencies", "--check"]) == 0

@@ -1,0 +1,112 @@
+"""Kernels of a call: their multiply-accumulates are those of the closed form, and their number is as expected."""
+
+from math import prod
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from headcount.bench.case import Case
+from headcount.bench.latency.implementations import layer_impls
+from headcount.bench.performance.recorder import layer_kernels, moved, record_kernels
+from headcount.models.configs.presets import preset
+
+LAYERS = ("mha-base", "moa-8K8E128D", "moa-8K32E128D", "moh-32x64-50")
+B, T = 3, 41
+
+
+def kernels(spec, which, shape=(B, T), keys=T):
+    return layer_kernels(spec.config, spec.impl, shape, keys, torch.bfloat16, which)
+
+
+def macs(found):
+    return sum(one.times * one.macs for one in found)
+
+
+SPECS = [spec for name in LAYERS for spec in layer_impls(name, None, None) if spec.impl not in ("loop", "ragged")]
+
+
+def executed(spec, trains):
+    """The entries that an implementation computes; MoH's kernels skip heads in the core of a forward pass alone."""
+    lengths = {"batch_size": B, "tgt_len": T, "src_len": T}
+    core = {"scores", "values"}
+    if spec.label != "moh-32x64-50 triton":
+        return list(Case(spec.name, spec.executed, lengths).ledger)
+    every, selected = (Case(spec.name, config, lengths).ledger for config in (spec.config, spec.executed))
+    cores = every if trains else selected
+    return [one for one in every if one.kind not in core] + [one for one in cores if one.kind in core]
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.label.replace(" ", "-"))
+def test_macs_of_kernels_equal_closed_form(spec):
+    assert macs(kernels(spec, "forward")) == sum(one.macs for one in executed(spec, False))
+    form = executed(spec, True)
+    # fused attention computes the scores again
+    again = sum(one.macs for one in form if one.kind == "scores")
+    assert macs(kernels(spec, "both")) == 3 * sum(one.macs for one in form) + again
+
+
+@pytest.mark.parametrize("spec", [spec for spec in SPECS if spec.masks], ids=lambda spec: spec.label.replace(" ", "-"))
+def test_decode_reads_the_cache_once(spec):
+    short, long = (kernels(spec, "decode", (B, 1), keys) for keys in (1000, 1001))
+    more = sum(one.bytes for one in long) - sum(one.bytes for one in short)
+    heads = getattr(spec.config, "num_kv_heads", None) or getattr(spec.config, "num_heads", 1)
+    width = spec.config.head_dim or spec.config.d_model // spec.config.num_heads
+    assert more == 2 * B * heads * width * 2
+
+
+def test_dense_layer_has_five_kernels():
+    (spec,) = layer_impls("mha-base", ["fused"], None)[:1]
+    assert [one.kind for one in kernels(spec, "forward")] == ["product"] * 3 + ["core", "product"]
+    both = kernels(spec, "both")
+    assert [one.kind for one in both].count("core_backward") == 1
+    assert [one.kind for one in both].count("product") == 12
+    assert len(kernels(spec, "backward")) == len(both) - 5
+
+
+def test_triton_operator_is_its_launches():
+    triton = next(spec for spec in SPECS if spec.label == "moa-8K32E128D triton")
+    names = [one.name for one in kernels(triton, "forward")]
+    assert [name for name in names if name in ("route", "place", "expert", "slots")] == [
+        "route", "place", "expert", "expert", "slots",
+    ]  # fmt: skip
+
+
+def test_grouped_takes_the_path_of_cuda():
+    grouped = next(spec for spec in SPECS if spec.label == "moa-8K32E128D grouped")
+    found = [one.name for one in kernels(grouped, "forward")]
+    assert "route" in found and "sort" not in found and "topk" not in found
+
+
+def test_expanded_dimension_is_read_once():
+    assert moved(torch.empty(5, 1, device="meta").expand(5, 7)) == 5 * 4
+
+
+def test_fused_core_is_one_kernel_with_its_mask():
+    q = torch.empty(2, 3, 11, 8, device="meta")
+    mask = torch.empty(11, 11, dtype=torch.bool, device="meta")
+    with record_kernels() as found:
+        F.scaled_dot_product_attention(q, q, q, attn_mask=mask)
+        F.scaled_dot_product_attention(q, q, q, is_causal=True)
+    assert [one.kind for one in found] == ["core", "core"]
+    assert found[0].bytes == 4 * moved(q) + 121
+    assert found[0].macs == 2 * prod((2, 3, 11, 11, 8))
+    # T (T + 1) / 2 pairs
+    assert found[1].macs == 2 * 2 * 3 * 8 * 11 * 12 // 2
+
+
+def test_convolution_has_the_macs_of_its_window():
+    layer = nn.Conv2d(3, 5, 2, device="meta")
+    with record_kernels() as found:
+        layer(torch.empty(7, 3, 9, 9, device="meta"))
+    assert macs(found) == 7 * 5 * 8 * 8 * 3 * 2 * 2
+
+
+def test_recording_changes_no_layer():
+    config = preset("moa-8K32E128D").attention
+    from headcount.models.kernels.selection import Selectable
+
+    before = Selectable.is_available
+    layer_kernels(config, "grouped", (1, 3), 3, torch.bfloat16, "forward")
+    assert Selectable.is_available is before
