@@ -5,6 +5,7 @@ from dataclasses import replace
 from numbers import Integral
 
 from headcount.bench.contractions.audit import COUNTED, NO_CONTRACTION, UNKNOWN, AuditLine, merge_equal_lines
+from headcount.bench.contractions.dataflow import is_fill
 from headcount.bench.contractions.kinds import Kinds
 from headcount.bench.contractions.linalg import Formula, formula_advice
 from headcount.bench.contractions.products import find_rule, products
@@ -123,12 +124,16 @@ def _products(trace: Trace, event: Event, formulas: Mapping[str, Formula]) -> li
 
 
 def _is_einsum(trace: Trace, event: Event) -> bool:
-    """Return whether ``event`` is the product of an einsum of two operands whose summed indices all have size one."""
+    """Return whether ``event`` is the product of an einsum of two operands whose summed indices all have size one.
+
+    A product with a fill, as a mask of ones, is a scaling, as elsewhere.
+    """
     event = event if event.forward is None else trace.events[event.forward]
     for call in (event, *trace.around(event)):
         if call.what == FUNCTION and call.name == "einsum" and call.args and isinstance(call.args[0], str):
             inputs, _, result = call.args[0].partition("->")
             first, *others = inputs.split(",")
             # Without an arrow, common indices are summed.
-            return len(others) == 1 and any(x.isalpha() and x not in result for x in first if x in others[0])
+            sums = len(others) == 1 and any(x.isalpha() and x not in result for x in first if x in others[0])
+            return sums and not any(is_fill(trace, fact, event.index) for fact in event.tensors())
     return False

@@ -371,6 +371,31 @@ def union(values: Sequence[Value]) -> Value:
     )
 
 
+def is_fill(trace: Trace, fact: TensorFact, before: int) -> bool:
+    """Return whether the events up to ``before`` give a tensor one constant value, by fills and copies alone."""
+    waiting, written = {fact.storage}, set[int]()
+    while waiting:
+        storage = waiting.pop()
+        written.add(storage)
+        writers = [event for event in trace.operations() if event.index < before and _writes(event, storage)]
+        for event in writers:
+            name, sources = base(event.name), {source.storage for source in event.tensors()}
+            if name in _FILLS:
+                continue
+            if name not in MOVES or not sources:
+                return False
+            waiting |= sources - written
+        if not writers:
+            return False
+    return True
+
+
+def _writes(event: Event, storage: int) -> bool:
+    """Return whether ``event`` makes or changes the values of a storage; a view of it does not."""
+    is_result = any(out.storage == storage for out in tensors_in(event.out))
+    return is_result and (bool(event.writes) or all(fact.storage != storage for fact in event.tensors()))
+
+
 def broadcast(axes: Sequence[Axis], shape: Sequence[int]) -> list[Axis]:
     """Return ``axes`` in a result of an elementwise operation: they vary where they are not repeated."""
     return [

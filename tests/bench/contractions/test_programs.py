@@ -365,6 +365,25 @@ def test_size_one_counts_like_other_sizes(name, n):
     assert sum(macs_by_kind(function, *given).values()) == (prod(numbers(expected)) if expected else 0)
 
 
+CONSTANTS = {
+    "ones": (lambda m: m.new_ones(1, 5, 1), 0),
+    "copied": (lambda m: m.new_ones(1, 1, 5).transpose(1, 2).contiguous(), 0),
+    "padded": (lambda m: F.pad(torch.full_like(m, 2.0)[:, :3], (0, 0, 1, 1), value=2.0), 0),
+    "numbers": (lambda m: torch.arange(5.0).view(1, 5, 1).to(m), 5 * 7),
+    "input": (lambda m: m[:, :5].clone(), 5 * 7),
+    "changed": (lambda m: torch.ones(1, 5, 1).mul_(m[:, :1]), 5 * 7),
+    "written": (lambda m: torch.ones(1, 5, 1).copy_(m[:, :5]), 5 * 7),
+}
+
+
+@pytest.mark.parametrize(("make", "macs"), CONSTANTS.values(), ids=CONSTANTS)
+def test_einsum_with_a_constant_is_a_scaling(make, macs):
+    def product(m):
+        return torch.einsum("bxd,byd->bxy", make(m), m)
+
+    assert macs_by_kind(product, (1, 7, 1)) == ({"dispatched": macs} if macs else {})
+
+
 def test_factors_of_one_element_are_scalings():
     layer = module(lambda x: (x * layer.scale * x.mean()).sum())
     layer.scale = nn.Parameter(torch.ones(1))
