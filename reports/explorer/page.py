@@ -33,14 +33,15 @@ HIDDEN = ("mha", "mla", "mla-ideal", "switchhead", "mla-queries")
 """Layers that the page hides at first; at its first sizes MHA is MHA of the same width."""
 SIZES = {
     "T": (1, 2**20, 1024), "d_m": (16, 2**14, 512), "B": (1, 2**10, 1),
-    "K": (1, 2**7, 8), "E": (1, 2**9, 8), "D": (4, 2**10, 128),
+    "K": (1, 2**7, 8), "E": (1, 2**9, 32), "D": (4, 2**10, 64),
     "h": (1, 2**7, 8), "g": (1, 2**7, 8), "d_h": (4, 2**9, 64), "s": (0, 2**6, 2), "r": (0, 2**6, 4),
     "d_c": (4, 2**12, 256), "d_r": (1, 2**9, 32), "d_v": (4, 2**9, 64),
     "d_q": (4, 2**12, 256), "w": (1, 2**20, 4096),
 }  # fmt: skip
 """The least and the largest size of each slider and the first size, in the order of the page.
 
-Fields take larger sizes too. The first layers are MoA Base and layers with as many heads; a preset keeps T and B.
+Fields take larger sizes too. The first layers are those of moa-8K32E64D and layers with as many heads of one width, so
+that all are as wide inside; a preset keeps T and B.
 """
 DECODERS = "language models"
 """The group of the presets of the tables of training FLOPs."""

@@ -110,7 +110,7 @@ def test_rounding_follows_table_rules(answers):
     of_macs = [table for table in published["tables"] if table["name"] in load_tables()]
     for table, columns in zip(of_macs, answers["rounded"], strict=True):
         for column, rows in zip(table["columns"], columns, strict=True):
-            figure = ReproducedTable(load_tables()[table["name"]]).table.column(column["quantity"])
+            figure = ReproducedTable(load_tables()[table["name"]]).printed.column(column["quantity"])
             for (_, preset, cell, *_), texts in zip(column["rows"], rows, strict=True):
                 sizes = [int(size) for _, size in published["models"][preset][column["quantity"]]]
                 assert texts == [[figure.text(7 * size + n, cell) for n in ADDED] for size in sizes]

@@ -97,7 +97,7 @@ function chartSvg(chart, crossings, T) {
       `<line class="lead ${formClass(form)}" x1="${box.right}" y1="${end}" x2="${box.right + 10}" y2="${ends[i]}"/>`,
     );
     out.push(
-      `<text class="name ${formClass(form)}${form.name === state.form ? " chosen" : ""}" x="${box.right + 13}" y="${ends[i] + 4}">${escaped(name.replace(" of the", ","))}</text>`,
+      `<text class="name ${formClass(form)}${form.name === state.form ? " chosen" : ""}" x="${box.right + 13}" y="${ends[i] + 4}">${escaped(name.replace(" of the", ",").replace(/ \(.*?\):.*/, ""))}</text>`,
     );
   });
   out.push(...badges(chart, crossings), "</svg>");

@@ -84,12 +84,18 @@ function rankCosts(model, numbers, tp, dp, optimizer) {
   return { plan: words.join() || "dp=1", macs, held, sent, sync, state: BigInt(MODELS.recipes[optimizer][0]) * held };
 }
 
-/** Return the sizes of MoA with which a model is nearest in MACs and parameters: the larger relative difference. */
-function nearestMoa(model, numbers, count) {
+/**
+ * Return the sizes of MoA with which a model is nearest to shares of its own MACs and parameters, in percent: those with
+ * the least of the larger relative difference.
+ */
+function nearestMoa(model, numbers, count, shares = [100, 100]) {
   const form = modelForm(model);
   if (!form.moa) return [];
   const sizes = bigs(numbers);
-  const wanted = ["macs", "params"].map((name) => modelGroups(model, sizes).reduce((sum, group) => sum + group[name], 0n));
+  const wanted = ["macs", "params"].map((name, i) => {
+    const own = modelGroups(model, sizes).reduce((sum, group) => sum + group[name], 0n);
+    return (own * BigInt(shares[i]) + 99n) / 100n;
+  });
   const { K: Ks, E: Es } = MODELS.searched;
   const Ds = MODELS.searched.D.filter((D) => D % form.widths === 0);
   const points = Ks.flatMap((K) => Es.filter((E) => K <= E).flatMap((E) => Ds.map((D) => ({ K, E, D }))));
@@ -255,19 +261,19 @@ function drawRank(model, sizes) {
 }
 
 function drawNearest(model, sizes, { macs, params }) {
-  const rows = nearestMoa(model, sizes, 6).map(({ K, E, D, costs }) => {
+  const rows = nearestMoa(model, sizes, 6, [state.macs, state.params].map(Number)).map(({ K, E, D, costs }) => {
     const over = [macs, params].map((size, i) => `<td class="n">${grouped(costs[i])}</td><td class="n">${times(ratio(costs[i], size))}</td>`);
     return `<tr><th scope="row">${K}, ${E}, ${D}</th>${over.join("")}</tr>`;
   });
   const heads = ["MACs", "over model", "parameters", "over model"].map((text) => `<th class="n">${text}</th>`);
   element("nearest").innerHTML = rows.length ? `<thead><tr><th>K, E, D</th>${heads.join("")}</tr></thead><tbody>${rows.join("")}</tbody>` : "";
   element("nearest-says").textContent = rows.length
-    ? "MoA in place of its attention: the K, E and D with which the larger difference of MACs and parameters is least."
+    ? "MoA in place of its attention: the K, E and D with which the model comes nearest to this share of its MACs and parameters."
     : "No MoA takes the place of its attention.";
 }
 
 const OF_MODEL = ["model-letters", "model-costs", "model-parts", "model-says", "nearest", "nearest-says", "rank-costs", "rank-why"];
-const MODEL_CHOICES = ["rule", "bytes", "optimizer", "window", "tp", "dp"];
+const MODEL_CHOICES = ["rule", "bytes", "optimizer", "window", "tp", "dp", "macs", "params"];
 
 function listenModel() {
   element("model").innerHTML = [...MODELS.presets.map((one) => one.name), "config.json"].map((name) => optionHtml(name)).join("");

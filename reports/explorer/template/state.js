@@ -25,6 +25,8 @@ const START = {
   window: "4096",
   tp: "8",
   dp: "64",
+  macs: "100",
+  params: "100",
 };
 let state = { ...START, sizes: { ...DATA.start } };
 
@@ -40,7 +42,7 @@ const CHOICES = {
   bytes: ["1", "2", "4", "8"],
   optimizer: Object.keys(DATA.models.recipes),
 };
-const COUNTS = ["window", "tp", "dp"];
+const COUNTS = ["window", "tp", "dp", "macs", "params"];
 
 /** Return why text is no size of at least `least`; empty if it is one. */
 function whyNotSize(text, least) {
