@@ -25,20 +25,17 @@ def arrays(module):
     return found
 
 
+NO_MASKS = {"causal": False, **dict.fromkeys(("key_padding_mask", "query_padding_mask", "theta"))}
+
+
 def mha(a, query, key=None):
     """Eq. 3-5: heads in groups share a head of keys and values."""
-    width, out = len(a["q_proj.weight"]) // catalog.HEADS, np.zeros_like(query)
-    shared = len(a["q_proj.weight"]) // len(a["k_proj.weight"])
-    for b, rows in enumerate(query):
-        k, v = (np.stack([plain.affine(a, name, x) for x in (query if key is None else key)[b]])
-                for name in ("k_proj", "v_proj"))  # fmt: skip
-        for t, x in enumerate(rows):
-            q, heads = plain.affine(a, "q_proj", x), []
-            for h in range(catalog.HEADS):
-                own, at = (slice(n * width, (n + 1) * width) for n in (h, h // shared))
-                heads.append(plain.attend(q[own], k[:, at], v[:, at]))
-            out[b, t] = plain.affine(a, "out_proj", np.concatenate(heads))
-    return out
+    width = len(a["q_proj.weight"]) // catalog.HEADS
+    config = SimpleNamespace(
+        num_heads=catalog.HEADS, num_kv_heads=len(a["k_proj.weight"]) // width, head_dim=width, router="linear"
+    )
+    inputs = {"query": query} if key is None else {"query": query, "key": key}
+    return plain.mha(a | inputs, config, NO_MASKS, {})[0]
 
 
 def moa(a, query, key):
@@ -47,8 +44,7 @@ def moa(a, query, key):
         num_experts=catalog.EXPERTS, top_k=catalog.TOP_K, head_dim=catalog.WIDTH, num_kv_heads=1, gates="released",
         noisy=False, balance_loss_weight=0, z_loss_weight=0,
     )  # fmt: skip
-    masks = {"causal": False, **dict.fromkeys(("key_padding_mask", "query_padding_mask", "theta"))}
-    return plain.moa({**a, "query": query, "key": key}, config, masks, {})[0]
+    return plain.moa({**a, "query": query, "key": key}, config, NO_MASKS, {})[0]
 
 
 def vocabulary(a, tokens):

@@ -76,20 +76,6 @@ def test_lock_takes_options_of_count():
     assert hc.lock(net(), torch.zeros(7, 11), backward=True).macs == 3 * hc.lock(net(), torch.zeros(7, 11)).macs
 
 
-def test_failed_lock_names_opt_einsum(tmp_path, monkeypatch):
-    """opt_einsum changes the order of products in an einsum of three operands."""
-    metadata = tmp_path / "opt_einsum-3.4.0.dist-info" / "METADATA"
-    metadata.parent.mkdir()
-    metadata.write_text("Metadata-Version: 2.1\nName: opt_einsum\nVersion: 3.4.0\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    hc.lock(net(), torch.zeros(7, 11)).write(tmp_path / "macs.lock")
-    monkeypatch.setattr(torch.backends.opt_einsum, "is_available", lambda: True)
-    monkeypatch.setattr(torch.backends.opt_einsum, "enabled", True)
-    assert hc.lock(net(), torch.zeros(7, 11)).versions["opt_einsum"] == "3.4.0"
-    with pytest.raises(AssertionError, match=r"opt_einsum: – -> 3\.4\.0"):
-        hc.lock(net(17), torch.zeros(7, 11)).check(tmp_path / "macs.lock")
-
-
 TEST = """
 import pytest, torch
 
@@ -135,17 +121,13 @@ def test_import_warns_of_nothing():
 def test_lock_name_is_unique(pytester):
     pytester.makepyfile(
         """
-        import pytest, torch
+        import torch
 
         def test_twice(macs_lock):
             macs_lock(torch.nn.Linear(11, 13), torch.zeros(7, 11))
             macs_lock(torch.nn.Linear(11, 13), torch.zeros(7, 11))
-
-        @pytest.mark.parametrize("size", ["a b", "a/b"])
-        def test_similar(macs_lock, size):
-            macs_lock(torch.nn.Linear(11, 13), torch.zeros(7, 11))
         """
     )
     done = pytester.runpytest(*PLUGIN, "--macs-lock-update")
-    done.assert_outcomes(failed=2, passed=1)
+    done.assert_outcomes(failed=1)
     done.stdout.fnmatch_lines("*ValueError: *test_twice.lock is already the lock of *; give each lock its own name=*")

@@ -89,18 +89,14 @@ BROKEN = {
         TEXT.replace(f'"macs": {MACS},', f'"macs": 1,\n"macs": {MACS},'),
         "is not JSON: an object has a key twice",
     ),
-    "half a surrogate pair": (TEXT.replace("model.py", r"\ud800.py"), "is not JSON: "),
     "other JSON": ('{"name": "x"}', "is neither "),
     "earlier version": (edit_file(lock_version=2), "has lock_version 2; this software reads 4"),
-    "later version": (edit_file(lock_version=5), "has lock_version 5"),
-    "boolean version": (edit_file(lock_version=True), "has lock_version True"),
     "no targets": (edit_file(targets=[]), "is broken: it has a target twice, or none"),
     "target twice": (edit_file(targets=[TARGET] * 2), "is broken: it has a target twice, or none"),
     "misspelt limit": (
         edit_lock(limits={"macs": 7, "param": 3}),
         "is broken: limits are of macs and params, not of param",
     ),
-    "misspelt field": (edit_lock(parametres=[]), "is broken: unknown key 'parametres' of count"),
     **{
         f"other sum of {name}": (edit_lock(**{name: 1}), f"is broken: {name}: ")
         for name in ("macs", "elementwise_macs", "params", "sent")
@@ -109,22 +105,13 @@ BROKEN = {
     "edited shape": (edit_first("parameters", shape=[13, 12]), f"is broken: params: {PARAMS + 13} "),
     **{
         f"size of an entry: {size}": (edit_first("ledger", size=size), "is broken: size of attn scores: 1470 ")
-        for size in (1, 1470.0, float("nan"), True, None, "1470")
+        for size in (1, 1470.0, None)
     },
-    "fractional size": (edit_first("ledger", times=2.0), "is broken: size of attn scores: 1470.0 "),
     "unknown kind": (edit_first("ledger", kind="speed"), "is broken: unknown kind 'speed'"),
     "no size": (edit_lock(ledger=[{"path": "", "kind": "linear", "dims": {}}]), "is not the count of a module"),
     "option of another type": (
         edit_lock(target={**TARGET["target"], "device": 7}),
         "is broken: device has the wrong type: 7",
-    ),
-    "misspelt option": (
-        edit_lock(target={**TARGET["target"], "dtipe": "half"}),
-        "is broken: unknown key 'dtipe' of target",
-    ),
-    "boolean length": (
-        edit_lock(target={**TARGET["target"], "lengths": {"n": True}}),
-        "is broken: lengths has the wrong type: True",
     ),
     "terminal codes": (
         edit_first("ledger", path=["\x1b[2J\nx"]),
