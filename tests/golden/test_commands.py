@@ -16,8 +16,6 @@ PRESETS = f"count moa-8K8E128D transformer-big {CLOSED} --brief"
 OF_LAYERS = [name for name in ACCOUNTS if name not in MODULE_ACCOUNTS]
 """Columns that every preset has; rules of training FLOPs need a language model."""
 COLUMNS = f"{PRESETS} --columns kv_bytes decode_macs training_macs"
-GRID = f"grid 'K=1,2 E=8 D=64 T=10' {CLOSED}"
-COMPARED = f"compare moa-16K32E256D transformer-big {CLOSED}"
 CONVERTED = "convert llama3-8b s=16 r=8"
 MODULE = "audit model.py:make"
 DERIVED = "derive --preset transformer-base --part feed-forward --vars T,d_ff"
@@ -65,12 +63,12 @@ COUNTS = {
     "table3": f"table moa-table3 {CLOSED}",
     "table-moh": f"table moh-llm moh-llama3 moh-vit {CLOSED} --brief",
     "tables-others": f"table dense-anchors transnext moh-table6 moh-table-h jetmoe {CLOSED}",
-    **in_formats("table", f"table moa-table3 {CLOSED}", "latex", "md"),
+    "table-md": f"table moa-table3 {CLOSED} --format md",
     "table-json": f"table jetmoe {CLOSED} --format json",
     "count-preset": "count mlm-moa-8K8E128D --counter all --seq-len 16",
     "count-preset-set": f"count moa-8K8E128D --set top_k=3 --set num_decoder_layers=1 --src-len 7 {CLOSED} --unit M",
     "count-preset-flops": f"{PRESETS} --flops --unit G",
-    **in_formats("count-preset", PRESETS, "csv", "latex"),
+    **in_formats("count-preset", PRESETS, "csv"),
     "table-gpt3": "table gpt3-d1",
     "compare-rules": "compare llama3-8b --rules palm 6n",
     "count-preset-moh": f"count moh-llm-s-75 {CLOSED}",
@@ -82,7 +80,6 @@ COUNTS = {
     "grid-file": f"grid lengths.toml {CLOSED}",
     "grid-counted": "grid 'K=2,3 E=2,5 D=7 d_m=11 T=13' --counter torch --check",
     "grid-moh": f"grid 'h=7 s=2 r=3 d_h=5 T=7,9' {CLOSED}",
-    "grid-csv": f"{GRID} --format csv",
     "grid-target": f"grid moa:K=2,3,E=5,D=7,d_m=11,T=13 {CLOSED}",
     "count-layer": "count moa:K=2,E=5,D=7,d_m=11,T=13,B=2 --counter torch,fvcore",
     "count-layers": f"count moa:K=2,E=5,D=7,d_m=11,T=13 mha:h=2,d_h=7,d_m=11,T=13 {CLOSED} --columns kv_bytes",
@@ -90,12 +87,10 @@ COUNTS = {
     "latency-estimate-target": "latency --estimate moa:K=2,E=8,D=64,d_m=512,T=128 --pass forward",
     "grid-json": f"grid 'h=2 d_h=5 T=3' {CLOSED} --columns kv_bytes training_macs --format json",
     "compare-json": "compare model.py:make model.py:make,f=11 --format json",
-    **in_formats("compare", COMPARED, "md", "latex"),
     "compare-modules": "compare model.py:make model.py:make,f=11,n=4",
     "convert-linear": "convert llm-s s=3 r=6 router=linear",
-    **in_formats("convert", CONVERTED, "json", "md", "latex"),
+    **in_formats("convert", CONVERTED, "json"),
     "audit-module": MODULE,
-    **in_formats("audit-module", MODULE, "md", "latex"),
     "audit-module-brief": f"{MODULE} --set n=7 --brief",
     "count-module-json": "count model.py:make --format json",
     "count-module-csv": "count model.py:make --format csv",
@@ -106,14 +101,14 @@ COUNTS = {
 }
 DERIVE = {
     "derive": DERIVED,
-    **in_formats("derive", DERIVED, "json", "md", "csv", "latex"),
+    **in_formats("derive", DERIVED, "json", "csv", "latex"),
     "derive-model": (
         "derive --preset mlm-transformer --set num_layers=1 --part model --vars T,d_model,d_ff,vocab_size"
     ),
     "derive-module": "derive --module model.py:cubic --vars T,D",
     "derive-no-polynomial": "derive --module model.py:padded --vars T",
 }
-BUDGETS = in_formats("budget", BUDGET, "json", "md", "csv", "latex") | {
+BUDGETS = in_formats("budget", BUDGET, "json", "csv") | {
     "budget-like-moh": "budget --match-model llama3-8b --attention moh --limit 5 --records none",
     "budget-like": "budget --match-model transformer-big --attention moa --params 250M --limit 2 --records none "
     "--format csv",
@@ -123,25 +118,25 @@ BUDGETS = in_formats("budget", BUDGET, "json", "md", "csv", "latex") | {
 }
 ROUTING = {
     "routing": ROUTED,
-    **in_formats("routing", ROUTED, "json", "md", "latex"),
+    **in_formats("routing", ROUTED, "json"),
     "routing-log": f"{ROUTED} --log log.jsonl --brief",
 }
 LOCK = {
     "lock-file": "lock model.py:make",
     "lock-check": [LOCKED, "lock --check macs.lock"],
     "lock-workflow": "lock --workflow",
-    **{name: [LOCKED, line] for name, line in in_formats("lock-check", CHANGED, "json", "md", "latex").items()},
+    **{name: [LOCKED, line] for name, line in in_formats("lock-check", CHANGED, "json", "md").items()},
     "lock-check-csv": [LOCKED, f"{CHANGED} --brief --format csv"],
     "lock-update": [LOCKED, "lock --update macs.lock --set f=11", "lock --check macs.lock"],
     "lock-unknown": "lock model.py:spectrum",
 }
 LATENCY = {
     "latency-list": "latency --list",
-    **in_formats("latency-estimate", ESTIMATED, "json", "csv", "md", "latex"),
+    **in_formats("latency-estimate", ESTIMATED, "json", "csv"),
     "latency-estimate-wide": "latency --estimate --device h200 --layer moa-8K8E128D --seq-len 512 --wide",
     "latency-estimate": "latency --estimate --device a100 --layer moh-32x64-75 --pass both --seq-len 128",
     "latency-compare": TIMES,
-    **in_formats("latency-compare", TIMES, "json", "md", "csv", "latex"),
+    **in_formats("latency-compare", TIMES, "json", "csv"),
     "latency-compare-devices": "latency compare --force a.jsonl elsewhere.jsonl",
 }
 CASES = HELP | COUNTS | DERIVE | BUDGETS | ROUTING | LOCK | LATENCY
