@@ -1,15 +1,12 @@
 """A TOML file in the folder of published tables is found, judged and printed."""
 
 import io
-import json
 import shutil
-from dataclasses import replace
 from importlib.resources import files
 
 import pytest
 
 from headcount.__main__ import main as headcount
-from headcount.bench.commands.table import main
 from headcount.bench.counters import registry
 from headcount.bench.counting import case
 from headcount.bench.macs.published import ReproducedTable
@@ -77,17 +74,6 @@ def test_added_table_is_judged(folder):
     assert failure.endswith("the verdict is 'no rule found', typed as 'reproduced'")
 
 
-def test_every_counter_counts_a_row(folder, capsys, monkeypatch):
-    table = tables.load("made-up", folder)
-    monkeypatch.setattr(tables, "load", lambda name: replace(table, rows=table.rows[:1]))
-    assert main(["jetmoe", "--format", "json"]) == 0
-    (row,) = json.loads(capsys.readouterr().out)["tables"][0]["rows"]
-    macs = {tool["counter"]: tool["result"]["macs"] for tool in row["count"]["tools"]}
-    assert macs.keys() == {*registry.NAMES}
-    assert macs["torch"] == row["macs"] == min(macs.values()) == 606_085_120
-    assert row["count"]["params"] == 60_522_496
-
-
 def test_failed_tool_is_in_its_row_and_exits_1(monkeypatch, capsys):
     def fail(*_):
         raise RuntimeError("no such luck")
@@ -103,12 +89,21 @@ def test_failed_tool_is_in_its_row_and_exits_1(monkeypatch, capsys):
         assert line[0] == "compare" or "–" in out
 
 
-def test_unknown_quantity_or_key_raises(folder):
-    for wrong, error in (
-        ('quantity = "mass"', "^unknown quantity 'mass'; choose from macs, flops, "),
-        ('quantity = "macs"\nflavour = 1', "^unknown key 'flavour'; choose from name, head, "),
-    ):
-        (folder / "made_up.toml").write_text(TOML.replace('quantity = "macs"', wrong, 1))
-        tables._read_folder.cache_clear()
-        with pytest.raises(ValueError, match=error):
-            tables.load("made-up", folder)
+@pytest.mark.parametrize(
+    "old, new, error",
+    [
+        ('quantity = "macs"', 'quantity = "mass"', "^unknown quantity 'mass'; choose from macs, flops, "),
+        ('quantity = "macs"', 'quantity = "macs"\nflavour = 1', "^unknown key 'flavour'; choose from name, head, "),
+        ('rule = "exact"', 'rule = "pal"', "^unknown rule 'pal' of macs; choose from exact"),
+        (
+            "order = 3",
+            'order = 3\nread = "rumour"',
+            "^read of made-up must be one of pdf",
+        ),
+    ],
+)
+def test_invalid_table_raises(folder, old, new, error):
+    (folder / "made_up.toml").write_text(TOML.replace(old, new, 1))
+    tables._read_folder.cache_clear()
+    with pytest.raises(ValueError, match=error):
+        tables.load("made-up", folder)

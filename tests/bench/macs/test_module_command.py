@@ -1,14 +1,12 @@
 """``headcount count`` on modules of a project whose packages are named like headcount's."""
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
 
 from headcount.__main__ import main
 
-ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.usefixtures("warm")
 B, T, D = 2, 5, 8
 
@@ -21,11 +19,6 @@ from models.net import Net
 def net(d: int, layers=2):
     print("printed by the project")
     return Net(d, layers), (torch.randn(BATCH, 5, d),)
-
-class Spectrum(torch.nn.Module):
-    def forward(self, x): return torch.fft.rfft(x).real @ x[:5]
-
-def spectrum(): return Spectrum(), (torch.randn(8, 8),)
 
 class Tried(torch.nn.Module):
     def forward(self, a, b):
@@ -103,11 +96,3 @@ def test_crashed_counter_fails_alone(project, capfd):
     assert code == 1 and modules["count"]["macs"] == rows["torch"]["macs"] == 7 * 13 * 11
     assert (rows["fvcore"]["macs"], rows["fvcore"]["verdict"]) == (None, "failed")
     assert rows["fvcore"]["notes"] == ["failed: it ended its process, with exit code -11"]
-
-
-def test_formula_counts_unknown_operation(project, capfd):
-    spec = f"{project}/factory.py:spectrum"
-    code, out, _ = run(capfd, spec, "--counter", "torch", "--format", "json", "--formula", "_fft_r2c=3*a*o1")
-    assert code == 0 and json.loads(out)["tables"][0]["count"]["macs"] == 3 * 64 * 5 + 8 * 5 * 8
-    code, out, _ = run(capfd, spec, "--counter", "torch", "--format", "json", "--formula-set", "linalg")
-    assert code == 0 and json.loads(out)["tables"][0]["count"]["macs"] == 2 * 8 * 8 * 3 + 8 * 5 * 8

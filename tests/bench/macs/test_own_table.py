@@ -224,8 +224,6 @@ ROW = '[[row]]\ntarget = "llama2-7b"\n'
         ("a.toml", '[[row]]\nprinted = "1"\n', "a.toml: line 1: a row without target"),
         ("a.toml", f'{ROW}printed = "1"\n\n{ROW}printed = "six"\n', "a.toml: line 5: printed 'six' is no number"),
         ("a.toml", f'{ROW}printed = {{ mac = "1" }}\n', "a.toml: line 1: unknown quantity 'mac'; choose from macs"),
-        ("a.toml", f'{ROW}preset = "x"\nprinted = "1"\n', "a.toml: line 1: unknown key 'preset'; choose from"),
-        ("a.toml", f'{ROW}set = 3\nprinted = "1"\n', "a.toml: line 1: set has the wrong type: 3"),
         ("a.toml", f"{ROW}printed = \n", "a.toml: Invalid value (at line 3"),
         ("a.toml", "title = 'x'\n", "a.toml: no row; a [[row]] has target and printed"),
         ("a.toml", f'peak = "H"\n{ROW}printed = "1"\n', "a.toml: peak 'H' is no number, as 6.7B"),
@@ -234,17 +232,8 @@ ROW = '[[row]]\ntarget = "llama2-7b"\n'
         ("a.toml", f'{ROW}printed = {{ mfu = "40%" }}\n', "a.toml: mfu needs a rule of training, not ''"),
         ("a.toml", f'rule = "palm"\n{ROW}printed = {{ mfu = "4" }}\n', "a.toml: line 2: '100 * work * tokens"),
         ("a.toml", '[[figure]]\nname = "x"\n' + ROW, "a.toml: a figure has name, head and value"),
-        ("a.toml", f'[[figure]]\nquantity = "mac"\n{ROW}printed = 1\n', "a.toml: unknown quantity 'mac'; choose from"),
-        ("a.toml", f'[[figure]]\nquantity = "macs"\nvalue = "N"\n{ROW}printed = 1\n', "head and value of macs follow"),
-        (
-            "a.toml",
-            f'[[figure]]\nquantity = "macs"\nname = "params"\n{ROW}printed = 1\n',
-            "a figure cannot be 'params'",
-        ),
         ("a.toml", f"figure = 1\n{ROW}printed = 1\n", "a.toml: figures and rows are tables; write [[figure]], [[row]]"),
         ("a.toml", f'{ROW}printed = "0"\n', "a.toml: line 1: printed '0' is no number"),
-        ("a.toml", f"set = 1\n{ROW}printed = 1\n", "a.toml: set has the wrong type: 1"),
-        ("a.toml", "row = [1]\n", "a.toml: line 1: it is no table; write [[row]]"),
         ("a.toml", f"{ROW}printed = 1\ngiven = {{ x = [] }}\n", "a.toml: line 1: given has the wrong type: []"),
         (
             "a.toml",
@@ -252,7 +241,6 @@ ROW = '[[row]]\ntarget = "llama2-7b"\n'
             "a.toml: value 'N +' is no expression",
         ),
         ("a.csv", "target,quantity,printed\nllama2-7b,macs\n", "a.csv: line 2: 2 cells; a row has target, quantity"),
-        ("a.csv", "target,quantity,printed\nllama2-7b,macs,1X\n", "a.csv: line 2: printed '1X' is no number"),
         ("a.csv", "", "a.csv: line 1: the header is ''; it must be target,quantity,printed"),
     ],
 )
@@ -289,12 +277,6 @@ def test_rule_of_a_figure_can_be_disproved(table):
     assert [row["verdict"] for row in sections[0]["rows"]] == ["not reproducible"] * 2
     assert code == 1 and "mlm-moa-8K16E256D, MACs: no rule prints 8.97G" in err
     assert [row["verdict"] for row in table("".join(rows))[1][0]["rows"]] == ["no rule found"] * 2
-
-
-def test_own_figure_is_of_ideal_heads(table):
-    figure = '[[figure]]\nname = "heads"\nhead = "heads"\nvalue = "activated"\n'
-    row = '[[row]]\ntarget = "moh-llm-s-75"\nprinted = { heads = "75%" }\n'
-    assert [one["verdict"] for one in table(figure + row)[1][0]["rows"]] == ["reproduced"]
 
 
 def test_own_figure_is_an_expression(table):
@@ -389,9 +371,7 @@ def test_two_changes_explain_nothing(table):
     assert [row["verdict"] for row in table(text)[1][0]["rows"]] == ["no rule found"]
 
 
-@pytest.mark.parametrize(
-    "name", ["N", "T", "macs", "params", "N_active", "work", "d_model", "num_layers", "mfu", "samples"]
-)
+@pytest.mark.parametrize("name", ["N", "macs", "d_model"])
 def test_names_of_quantities_and_sizes_cannot_be_given(table, name):
     for text in (f"{ROW}printed = 1\ngiven = {{ {name} = 7 }}\n", f"given = {{ {name} = 7 }}\n{ROW}printed = 1\n"):
         code, sections, err = table(text)
@@ -415,12 +395,8 @@ def test_papers_rows_with_a_model_give_no_quantity():
     [
         ('target = "llama-7b"\nprinted = 1', "unknown target 'llama-7b'"),
         ('target = "model.py:mkae"\nprinted = 1', "has no function mkae; it has decoder, make"),
-        ('target = "mode.py:make"\nprinted = 1', "there is no file"),
-        ('target = "confg.json"\nprinted = 1', "there is no file"),
-        ('target = "llama2-7b,layers=3"\nprinted = 1', "unknown field 'layers'"),
         ('target = "model.py:make"\nprinted = { mac = 1 }', "unknown quantity 'mac'"),
         ('target = "model.py:make"\nprinted = 1\ninput = "1,x"', "it takes [NAME=]SIZES[:DTYPE]"),
-        ('target = "model.py:make"\nprinted = { mfu = "4%" }', "mfu needs a rule of training"),
     ],
 )
 def test_wrong_name_in_any_row_ends_before_a_count(table, monkeypatch, wrong, message):
@@ -445,25 +421,11 @@ def test_model_that_fails_leaves_the_others(table, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "a" + ".a" * 10**5 + " = 1", "x = { a" + " . a" * 10**5 + " = 1 }", "[" + '"a\\"".' * 10**5 + "a]",
-        "x = " + "[" * 3000 + "]" * 3000, "x = " + "{a = " * 3000 + "1" + "}" * 3000, "set = { d_model = 1979-05-27 }",
-    ],
-    ids=lambda text: text[:9],
-)  # fmt: skip
-def test_nested_or_long_file_is_one_line(table, text):
-    code, sections, err = table(f"{text}\n{ROW}printed = 1\n")
-    assert (code, sections) == (2, []) and err.count("\n") == 1 and "a.toml" not in err
-
-
-@pytest.mark.parametrize(
     "value, given",
     [
-        ("(1/2)**(10**10)", ""), ("((2**9999)/(3**6000))**9000", ""), ("2**-(10**400)", ""), ("(0-N)**(1/2)", ""),
-        ("+".join(["N"] * 900), ""), ("2**9999", ""), ("N/(N - N)", ""), ("y", 'y = "1E999999999"'),
-        ("y", 'y = "1E-999999999"'), ("y", "y = 1E999999999"), ("y", "y = inf"), ("y", f"y = {'9' * 4000}"),
-        ("y", 'y = "1/0"'), ("*".join(f"y{n}" for n in range(40)), ",".join(f"y{n} = 1.5" for n in range(40))),
+        ("(1/2)**(10**10)", ""), ("(0-N)**(1/2)", ""), ("+".join(["N"] * 900), ""), ("N/(N - N)", ""),
+        ("y", 'y = "1E999999999"'), ("y", "y = inf"), ("y", 'y = "1/0"'),
+        ("*".join(f"y{n}" for n in range(40)), ",".join(f"y{n} = 1.5" for n in range(40))),
     ],
     ids=lambda text: text[:9],
 )  # fmt: skip
@@ -471,11 +433,6 @@ def test_figure_that_never_ends_is_one_line(table, value, given):
     figure = f'[[figure]]\nname = "x"\nhead = "x"\nvalue = "{value}"\n'
     code, sections, err = table(f'{figure}{ROW}given = {{ {given} }}\nprinted = {{ x = "3" }}\n')
     assert (code, sections) == (2, []) and err.count("\n") == 1
-
-
-def test_figure_may_divide_by_powers(table):
-    text = f'[[figure]]\nname = "x"\nhead = "x"\nvalue = "N * 4*2**-1"\n{ROW}printed = {{ x = "{2 * PARAMS}" }}\n'
-    assert [row["verdict"] for row in table(text)[1][0]["rows"]] == ["reproduced"]
 
 
 @pytest.mark.parametrize("given", ["0.0", "-0.5", "1.5e-1"])
@@ -494,22 +451,6 @@ def test_target_may_be_a_layer_by_letters(table):
     _, sections, _ = table(text % (2 * 5 * 11 * 7 + 2 * 11 * 7 + 11 * 5))
     assert [row["verdict"] for row in sections[0]["rows"]] == ["reproduced"] * 3
     assert "T = 13." in sections[0]["below"][0]
-
-
-@pytest.mark.parametrize(
-    "target, message",
-    [
-        ("moa:K=2,E=5,D=7,d_m=11", "moa:K=2,E=5,D=7,d_m=11 needs its length; write moa:K=2,E=5,D=7,d_m=11,T=128"),
-        ("moa", "'moa' is no layer; write moa:LETTER=N"),
-        ("moa:K=2,E=5,D=7,T=3,H=5", "unknown field 'H' of a layer of moa"),
-        ("moa:K=2,T=3", "a layer of moa needs "),
-        ("llama2-7b,T=x", "T takes a whole number, not 'x'"),
-    ],
-)
-def test_wrong_layer_is_one_line(table, target, message):
-    code, sections, err = table(f'[[row]]\ntarget = "{target}"\nprinted = 1\n')
-    assert (code, sections) == (2, []) and f"mine.toml: line 1: {message}" in err
-    assert err.count("error:") == 1
 
 
 def test_length_of_a_preset_may_be_a_letter(table):

@@ -39,18 +39,6 @@ def test_columns_of_a_grid(last_rows):
     assert flops == 6 * row["count"]["macs"] == 6 * 26 * (11 * 5 + 2 * 2 * 77 + 2 * 77 + 2 * 2 * 13 * 7)
 
 
-def test_other_models_have_a_dash(last_rows):
-    (row,) = last_rows("count", "dit-s2", "--rules", "palm", "--columns", "training_flops_per_token")
-    assert row["training_flops_per_token"] is None and "one sequence" in row["missing"]["training_flops_per_token"]
-
-
-def test_utilisation_states_rule_and_peak(command):
-    argv = [*SMALL, "--counter", "closed-form", "--rules", "palm", *RATE, "--peak"]
-    out = " ".join(command(*argv, "A100 80GB SXM bf16")[1].split())
-    assert all(part in out for part in ("rule palm", "A100 80GB SXM bf16 312 TFLOP/s"))
-    assert "no stated dtype 989 TFLOP/s" in " ".join(command(*argv, "989T")[1].split())
-
-
 def test_two_rules_by_entry(tables):
     sizes = ["num_layers=2", "num_heads=3", "num_kv_heads=1", "d_model=26", "head_dim=10", "d_ff=29", "vocab_size=31"]
     argv = ["llama3-8b", *(f"--set={size}" for size in sizes), "--seq-len", "13", "--rules", "palm", "6n"]
