@@ -92,34 +92,22 @@ def test_invalid_relation_raises(text):
         relation(text)
 
 
-@pytest.mark.parametrize(
-    "text", ["9**9**9**9", "2^100000", "K**(K**K)", "(" * 5000 + "1" + ")" * 5000, "1+" * 5000 + "1"]
-)
-def test_huge_power_raises(text):
+TOO_LARGE = {
+    "a power of more than 10,000 bits": (
+        "9**9**9**9", "K**(K**K)", "2**10001", "2**-(10**400)", "(2/3)^(2^40)", "(-K)**(10**30)",
+        "((2**9999)/(3**6000))**9000",
+    ),
+    "a number of more than 10,000 bits": ("2**9999 * 2**9999", "2**9999 / 3**6000 * K**900", "3**10000"),
+    ".*(nested too deep|too many nested).*": ("(" * 5000 + "1" + ")" * 5000, "+".join(["K"] * 900), "1+" * 5000 + "1"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("message, text", [(message, text) for message, every in TOO_LARGE.items() for text in every])
+def test_huge_expression_raises(message, text):
     started = time.perf_counter()
-    with pytest.raises(ValueError, match="a power of more than 10,000 bits|nested too deep|too many nested"):
+    with pytest.raises(ValueError, match=f"^{message}$"):
         evaluate(text, {"K": 997})
     assert time.perf_counter() - started < 5
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "(1/2)**(10**10)", "(1/2)**-(10**10)", "2**-(10**400)", "((2**9999)/(3**6000))**9000", "(2/3)^(2^40)",
-        "(-K)**(10**30)", "(1/K)**(K**9)",
-    ],
-)  # fmt: skip
-def test_huge_power_of_fraction_raises(text):
-    started = time.perf_counter()
-    with pytest.raises(ValueError, match="^a power of more than 10,000 bits$"):
-        evaluate(text, {"K": 997})
-    assert time.perf_counter() - started < 1
-
-
-@pytest.mark.parametrize("text", ["2**9999 * 2**9999", "2**10000 + 2**10000", "2**9999 / 3**6000 * K**900", "3**10000"])
-def test_huge_result_raises(text):
-    with pytest.raises(ValueError, match="^a number of more than 10,000 bits$"):
-        evaluate(text, {"K": 997})
 
 
 @pytest.mark.parametrize(
@@ -127,6 +115,7 @@ def test_huge_result_raises(text):
     [
         ("4*2**-1", 2), ("1/2 + 1/2", 1), ("(a/2)*2", 7), ("a/3 - 1/3", 2), ("-(a/2)*2", -7), ("(1/2)**-3", 8),
         ("(-2)**3", -8), ("a**0", 1), ("1**(10**400)", 1), ("0**5", 0), ("(-1)**(10**40)", 1),
+        ("2**10000", 2**10000),
     ],
 )  # fmt: skip
 def test_whole_result_is_integer(text, value):
@@ -145,16 +134,3 @@ def test_root_raises(text):
 def test_division_by_zero_raises(text):
     with pytest.raises(ValueError, match="^.* divides by 0$"):
         expression(text).value({"a": 7})
-
-
-@pytest.mark.parametrize("terms", [900, 3000, 10**5])
-def test_deep_expression_raises(terms):
-    with pytest.raises(ValueError, match="nested too deep|too many nested"):
-        expression("+".join(["a"] * terms)).value({"a": 7})
-
-
-def test_power_limit():
-    assert evaluate("2**10000", {}) == 2**10000
-    with pytest.raises(ValueError, match="^a power of more than 10,000 bits$"):
-        evaluate("2**10001", {})
-    assert evaluate("K^2", {"K": 10**40}) == 10**80
