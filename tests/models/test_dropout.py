@@ -6,15 +6,9 @@ import torch.nn.functional as F
 
 from headcount.models.build import build
 from headcount.models.configs.make import make_config
-from tests.cases import features, randomise
+from tests.cases import MODEL_FIELDS, features, randomise
 
-SIZES = dict(attention="mha", d_model=15, num_heads=3, d_ff=17, vocab_size=19)
-TRANSLATOR = dict(num_encoder_layers=1, num_decoder_layers=1)
-MODELS = {
-    "encoder_decoder": TRANSLATOR,
-    "masked_lm": dict(num_layers=1, max_positions=11),
-    "convolution": dict(convolution="light", encoder_kernel_sizes=(3,), decoder_kernel_sizes=(3,), num_weight_heads=3),
-}
+MODELS = ("translation-mha", "masked-mha", "light")
 EXPERTS = dict(ffn_num_experts=3, ffn_top_k=2)
 
 
@@ -25,14 +19,14 @@ def drop_everything(monkeypatch):
 
 def make_layers(name, **fields):
     """Return the first encoder layer of a model, and its first decoder layer if it has one."""
-    config = make_config({"model": name, **SIZES, **MODELS[name], **fields})
+    config = make_config(MODEL_FIELDS[name] | fields)
     model = randomise(build(config, dtype=torch.float64)).train()
     return [stack.layers[0] for stack in (model.encoder, getattr(model, "decoder", None)) if stack is not None]
 
 
 def make_inputs(layer):
     """Return tokens, and for a decoder layer the encoder output."""
-    return (features(2, 7, 15), features(2, 5, 15, seed=2))[: 1 + hasattr(layer, "cross_attn")]
+    return (features(2, 7, 22), features(2, 5, 22, seed=2))[: 1 + hasattr(layer, "cross_attn")]
 
 
 @pytest.mark.parametrize("feed_forward", [{}, EXPERTS], ids=["dense", "mixture"])
@@ -63,7 +57,7 @@ def test_no_dropout_by_default(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_dropped_hidden_layers_leave_biases(name):
     for layer in make_layers(name, ffn_dropout=0.3):
-        assert torch.equal(layer.feed_forward(features(2, 7, 15)), layer.feed_forward.fc2.bias.expand(2, 7, 15))
+        assert torch.equal(layer.feed_forward(features(2, 7, 22)), layer.feed_forward.fc2.bias.expand(2, 7, 22))
     for layer in make_layers(name, ffn_dropout=0.3, **EXPERTS):
         torch.nn.init.zeros_(layer.feed_forward.fc2.bias)
-        assert not layer.feed_forward(features(2, 7, 15)).any()
+        assert not layer.feed_forward(features(2, 7, 22)).any()

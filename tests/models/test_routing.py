@@ -9,21 +9,18 @@ import torch
 from headcount.models import losses
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
-from tests.cases import features, padding
+from tests.cases import MODEL_FIELDS, features, padding
 
 MOA = {"attention": "moa", "d_model": 14, "num_experts": 5, "top_k": 3, "head_dim": 7}
 MOH = {"attention": "moh", "d_model": 14, "num_heads": 5, "num_shared_heads": 2, "top_k": 1, "head_dim": 7}
-SMALL = {"d_ff": 11, "vocab_size": 17}
-ENCODER_DECODER = {**SMALL, "model": "encoder_decoder", "num_encoder_layers": 2, "num_decoder_layers": 1}
-MASKED_LM = {**SMALL, "model": "masked_lm", "num_layers": 2, "max_positions": 19}
 ROUTED = {
     "moa": MOA,
     "moa-noisy": MOA | {"noisy": True},
     "moh": MOH,
     "moh-ideal": MOH | {"form": "ideal"},
     "moh-norm": MOH | {"router": "query_norm"},
-    "masked-lm": MOA | MASKED_LM,
-    "encoder-decoder": MOA | ENCODER_DECODER,
+    "masked-lm": MODEL_FIELDS["masked-moa"],
+    "encoder-decoder": MODEL_FIELDS["translation-moa"],
 }
 every_routed = pytest.mark.parametrize("name", ROUTED)
 
@@ -70,16 +67,14 @@ def test_tokens_per_expert_of_model():
     forward(src_padding_mask=padding((7, 3), 7), tgt_padding_mask=padding((4, 5), 5))
     counts = losses.tokens_per_expert(model)
     assert {path: int(count.sum()) for path, count in counts.items()} == {
-        "encoder.layers.0.self_attn": 3 * 10,
-        "encoder.layers.1.self_attn": 3 * 10,
-        "decoder.layers.0.self_attn": 3 * 9,
-        "decoder.layers.0.cross_attn": 3 * 9,
+        **{f"encoder.layers.{i}.self_attn": 3 * 10 for i in range(3)},
+        **{f"decoder.layers.{i}.{name}": 3 * 9 for i in range(2) for name in ("self_attn", "cross_attn")},
     }
-    assert all(count.shape == (5,) and count.dtype == torch.int64 for count in counts.values())
+    assert all(count.shape == (7,) and count.dtype == torch.int64 for count in counts.values())
 
 
 def test_dense_model_has_no_auxiliary_loss():
-    model = build(make_config({**MASKED_LM, "attention": "mha", "d_model": 14, "num_heads": 2})).train()
+    model = build(make_config(MODEL_FIELDS["masked-mha"])).train()
     model(torch.zeros(2, 7, dtype=torch.int64))
     assert losses.auxiliary_loss(model) == 0
     assert losses.tokens_per_expert(model) == {}
