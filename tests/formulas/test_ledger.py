@@ -74,7 +74,9 @@ def test_ledger_prints_a_tree_with_sums():
         ["(softmax)", "2", "x", "T=3", "j=7", "–", str(softmax), "–"],
         ["(scores)", "T=3", "S=11", str(3 * 11), "–", "–"],
     ]
-    assert len({len(line) for line in str(two_modules()).splitlines()}) == 1
+    _, *rows = str(two_modules()).splitlines()
+    assert len({len(row) for row in rows}) == 1
+    assert [len(row) - len(row.lstrip()) for row in rows] == [0, 2, 4, 6, 8, 6, 2]
 
 
 def test_ledger_has_html_and_a_data_frame():

@@ -16,6 +16,7 @@ def test_activated_percent():
 
     released, ideal = forms("released"), forms("ideal")
     assert moh.activated_percent(released, ideal) == Fraction(100 * (3 + 3 * 2), 4 + 3 * 8)
+    assert (moh.shared_percent(ideal), moh.shared_percent(released)) == (Fraction(100 * (1 + 3 * 1), 3 + 3 * 2), 0)
     small, large = (2 * 7 * 13 * d + 2 * 7 * 7 * d for d in (5, 17))
     work = Fraction(100 * (3 * small + 3 * 2 * large), 4 * small + 3 * 8 * large)
     assert moh.activated_macs_percent(released, ideal) == work
