@@ -25,6 +25,7 @@ from headcount.bench.contractions.audit import merge_equal_lines
 from headcount.bench.contractions.classify import UnsupportedError
 from headcount.bench.contractions.costs import causal_macs, weights_read
 from headcount.bench.contractions.linalg import Formula, formula_advice
+from headcount.bench.contractions.zero_mac_ops import base
 from headcount.bench.counters.base import CounterError, ToolCount, too_large_for_cpu
 from headcount.bench.counters.run_context import one_thread
 from headcount.bench.counting.case import count_case
@@ -238,7 +239,7 @@ def _measure_masked(
     if reason := _masks_too_large(inputs):
         return reason
     try:
-        found = run(*_fake_call(call), counters=())
+        found = run(*_fake_call(call, _FakeWeights(seed=0)), counters=())
         macs = causal_macs(found.trace, found.run.by_event, window)
     except Exception as error:
         return f"a run with weights that have no values raised {_first_line(error)}"
@@ -355,9 +356,35 @@ def _run_on_own(run: Callable[..., Count], call: ModuleCall, where: str) -> Coun
 
 
 def _run_on_fake(run: Callable[..., Count], call: ModuleCall) -> Count:
-    """Return the counts with weights that have no values and inputs that do. Raise UserCodeError where it fails."""
+    """Return the counts with weights that have no values and inputs that do. Raise UserCodeError where it fails.
+
+    Where numbers are drawn, a note says whether the count is the same with others.
+    """
     reason = "a run with weights that have no values (--device cpu gives them some)"
-    return run_user_code(reason, lambda: run(*_fake_call(call)), FINAL)
+
+    def counted() -> Count:
+        found, has_drawn = _count_fake(run, call, seed=0)
+        if not has_drawn or not any(base(event.name) in _READS for event in found.trace.operations()):
+            return found
+        other, _ = _count_fake(partial(run, counters=()), call, seed=1)
+        return found.with_values(notes=(*found.notes, _drawn_note(found.macs, other.macs)))
+
+    return run_user_code(reason, counted, FINAL)
+
+
+def _count_fake(run: Callable[..., Count], call: ModuleCall, seed: int) -> tuple[Count, bool]:
+    """Return the counts, and whether numbers were drawn for them."""
+    mode = _FakeWeights(seed)
+    return run(*_fake_call(call, mode)), mode.has_drawn
+
+
+_READS = frozenset("_local_scalar_dense nonzero masked_select index unique_consecutive _unique2 bincount".split())
+"""Operations by which values decide what a run computes."""
+
+
+def _drawn_note(macs: int, others: int) -> str:
+    drawn = "Values that the model computes and reads, as a router's choice, are drawn"
+    return f"{drawn}: {'the MACs are the same' if macs == others else f'{others:,} MACs'} with others"
 
 
 _INDEXED_BY_MASK = (
@@ -367,13 +394,52 @@ _INDEXED_BY_MASK = (
 
 
 class _FakeWeights(fake_tensor.FakeTensorMode):
-    """Run operations on tensors without values, but take the positions that a mask with values selects."""
+    """Run operations on tensors without values, but take the positions that a mask with values selects.
+
+    What makes integers of numbers without values, as a router that chooses experts, gets numbers that are drawn
+    between 0 and 1; ``has_drawn`` says so. Integers have values, so that code may read how many tokens an expert has.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(allow_non_fake_inputs=True)
+        self.has_drawn = False
+        self._generator = torch.Generator().manual_seed(seed)
 
     def dispatch(self, func, types, args=(), kwargs=None):
         if func in _INDEXED_BY_MASK:
             tensor, indices, *rest = args
             args = (tensor, _positions(indices), *rest)
-        return super().dispatch(func, types, args, kwargs or {})
+        try:
+            out = super().dispatch(func, types, args, kwargs or {})
+        except (fake_tensor.DataDependentOutputException, fake_tensor.DynamicOutputShapeException):
+            if not _without_values((args, kwargs)):
+                raise
+            return self._draw(func, args, kwargs or {})
+        has_integers = any(not leaf.is_floating_point() for leaf in tensors_of(out))
+        return self._draw(func, args, kwargs or {}) if has_integers and _without_values((args, kwargs)) else out
+
+    def _draw(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Return the result of an operation on drawn numbers: integers with their values, other tensors without."""
+        self.has_drawn = True
+
+        def draw(tensor: Tensor) -> Tensor:
+            if not isinstance(tensor, fake_tensor.FakeTensor):
+                return tensor
+            return torch.rand(tensor.shape, dtype=tensor.dtype, generator=self._generator)
+
+        with _disable_current_modes():
+            out = func(*tree_map_only(Tensor, draw, args), **tree_map_only(Tensor, draw, kwargs))
+        return tree_map_only(Tensor, lambda one: self.without_values(one) if one.is_floating_point() else one, out)
+
+    def without_values(self, tensor: Tensor) -> fake_tensor.FakeTensor:
+        """Return a tensor of this mode that says that it is on the CPU."""
+        return fake_tensor.FakeTensor(self, tensor.to(META), torch.device("cpu"))
+
+
+def _without_values(inputs: Any) -> bool:
+    """Return whether tensors of ``inputs`` have no values, and all of these are numbers that can be drawn."""
+    fakes = [tensor for tensor in tensors_of(inputs) if isinstance(tensor, fake_tensor.FakeTensor)]
+    return bool(fakes) and all(tensor.is_floating_point() for tensor in fakes)
 
 
 def _positions(indices: Iterable[Tensor | None]) -> list[Tensor | None]:
@@ -389,12 +455,11 @@ def _positions(indices: Iterable[Tensor | None]) -> list[Tensor | None]:
     return found
 
 
-def _fake_call(call: ModuleCall) -> ModuleCall:
+def _fake_call(call: ModuleCall, mode: _FakeWeights) -> ModuleCall:
     """Return a copy of a module whose weights have no values, and its inputs, which have."""
     module, args, kwargs = call
-    mode = _FakeWeights(allow_non_fake_inputs=True)
     # the mode is not entered: tensors made in forward have values
-    fake = copy_module(module, lambda tensor: fake_tensor.FakeTensor(mode, tensor.to(META), torch.device("cpu")))
+    fake = copy_module(module, mode.without_values)
     # torch logs the traceback of what is reported here, and its copies of fake buffers warn
     logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
@@ -455,6 +520,10 @@ def copy_module(module: nn.Module, convert: Callable[[Tensor], Tensor]) -> nn.Mo
         memo[id(parameter)] = nn.Parameter(convert(parameter.detach()), parameter.requires_grad)
     for buffer in module.buffers():
         memo[id(buffer)] = convert(buffer.detach())
+    # the weights of torch.nn.utils.weight_norm, which are computed: Python copies leaves only
+    for value in (value for part in module.modules() for value in vars(part).values()):
+        if isinstance(value, Tensor) and not value.is_leaf:
+            memo[id(value)] = convert(value.detach()).requires_grad_(value.requires_grad)
     copied = copy.deepcopy(module, memo)
     if not isinstance(copied, nn.Module):
         raise TypeError(f"the __deepcopy__ of {type(module).__name__} returns no module, but {type(copied).__name__}")

@@ -196,6 +196,8 @@ def _from_transformers(
         method = quantization.get("quant_method", "") if isinstance(quantization, Mapping) else ""
         notes.append(f"quantization_config ({method}) is not applied: weights are counted unquantized")
     make = package.CONFIG_MAPPING[kind].from_dict
+    # the library writes infinity as {"__float__": "Infinity"}, and reads it in its reader of files alone
+    data = package.PreTrainedConfig._decode_special_floats(data)
     config = make(data)
     _check_fields(fields, _field_names(config))
     for field, value in fields.items():

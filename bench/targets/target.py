@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headcount.bench.contractions import linalg
-from headcount.bench.errors import UsageError
+from headcount.bench.errors import UsageError, read_file
 from headcount.formulas.published.expressions import evaluate
 from headcount.models.configs import targets
 from headcount.models.configs.numbers import parse_int
@@ -28,7 +28,7 @@ class Target:
     Args:
         spec: FILE.py:NAME, package.module:NAME, a preset, the variant of a layer, ``config.json`` or ``hf:NAME``.
         settings: keywords of the function or class, or fields of the configuration.
-        inputs: texts of --input, ``SIZES[:DTYPE]`` or ``NAME=SIZES[:DTYPE]``.
+        inputs: texts of --input, as parse_input reads them.
         dtype: type of the weights, one of targets.target.DTYPES; None for the module's own.
         lengths: input lengths by their names in targets.target.LENGTHS.
         device, allow_unsupported, elementwise, formulas, formula_set, backward: options of the count.
@@ -86,24 +86,41 @@ def is_configuration(spec: str) -> bool:
     return spec.endswith(".json") or spec.startswith("hf:")
 
 
-def parse_input(text: str) -> tuple[str, list[int], str | None]:
-    """Return name, sizes and type of an --input text; the name is empty and the type None where not given.
+@dataclass(frozen=True)
+class Values:
+    """The content of an --input that has values: a number, a text, or lists and objects of them."""
 
-    Raises UsageError for a text that is no ``[NAME=]SIZES[:DTYPE]``, for a size below 1 and an unknown type.
+    content: Any
+
+
+def parse_input(text: str) -> tuple[str, list[int] | Values, str | None]:
+    """Return name, sizes or values, and type of an --input text; the name is empty and the type None where not given.
+
+    Raises UsageError for a text that is no ``[NAME=]SIZES[:DTYPE]``, ``NAME=[VALUES][:DTYPE]`` or ``NAME=@FILE.json``,
+    for a size below 1, an unknown type and a file that cannot be read.
     """
+    has_values = re.fullmatch(r"(?:(\w+)=)?(\[.*\]|@.+?\.json)(?::(\w*))?", text, re.DOTALL)
     name, equals, rest = text.rpartition("=")
     sizes, colon, dtype = rest.partition(":")
     try:
-        if equals and not name.isidentifier():
+        if has_values:
+            name, content, colon, dtype = has_values[1] or "", has_values[2], has_values[3] is not None, has_values[3]
+            content = read_file(content[1:]) if content[0] == "@" else content
+            found: list[int] | Values = Values(json.loads(content))
+        elif equals and not name.isidentifier():
             raise ValueError
-        shape = [parse_int(size) for size in sizes.split(",")] if sizes else []
-        if min(shape, default=1) < 1:
-            raise ValueError
-    except ValueError:
-        raise UsageError(f"--input {text}: it takes [NAME=]SIZES[:DTYPE], as 1,3,224,224 or ids=1,128:long") from None
+        else:
+            found = [parse_int(size) for size in sizes.split(",")] if sizes else []
+            if min(found, default=1) < 1:
+                raise ValueError
+    except (ValueError, RecursionError):
+        raise UsageError(
+            f"--input {text}: it takes [NAME=]SIZES[:DTYPE], as 1,3,224,224 or ids=1,128:long, "
+            "NAME=[VALUES] or NAME=@FILE.json"
+        ) from None
     if colon and dtype not in DTYPES:
         raise UsageError(f"--input {text}: unknown type {dtype!r}; choose from {', '.join(DTYPES)}")
-    return name, shape, dtype or None
+    return name, found, dtype or None
 
 
 def parse_settings(words: Sequence[str], spec: str = "") -> dict[str, Any]:
@@ -139,7 +156,7 @@ def add_target_options(group: argparse._ActionsContainer) -> None:
     add = group.add_argument
     text = "field of a model, or keyword of your function"
     add("--set", action="append", metavar="NAME=VALUE", default=[], help=text)
-    text = "[NAME=]1,128[:long]: a tensor"
+    text = "[NAME=]1,128[:long], NAME=[VALUES] or NAME=@FILE.json: a tensor"
     add("--input", action="append", type=_checked_input, metavar="SIZES", default=[], help=text)
     add("--dtype", choices=DTYPES, metavar="TYPE", help="type of the weights (default: the model's own)")
     for name, what in LENGTHS.items():

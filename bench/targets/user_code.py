@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 import headcount
 from headcount.bench.case import resolve_lengths
-from headcount.bench.targets.target import Target, is_configuration, parse_input
+from headcount.bench.targets.target import Target, Values, is_configuration, parse_input
 from headcount.models.configs.presets import PRESETS
 from headcount.models.configs.suggest import did_you_mean
 from headcount.models.configs.targets import has_closed_form, make
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
 
 class UserCodeError(Exception):
@@ -262,20 +262,39 @@ def build_target(target: Target, *, random: bool = False, roots: Mapping[str, st
     return Built(module, args, kwargs)
 
 
-def parse_inputs(texts: Sequence[str], dtype: str = "float32") -> "dict[str, Tensor]":
-    """Return tensors of ones by the name of forward's parameter; "0", "1" … by position where a text has no name.
+def parse_inputs(texts: Sequence[str], dtype: str = "float32") -> dict[str, Any]:
+    """Return inputs by the name of forward's parameter; "0", "1" … by position where a text has no name.
 
-    ``dtype`` is the type of inputs whose text names none. Raises UsageError for a text that parse_input refuses.
+    Sizes are a tensor of ones, a list of values is a tensor of them, and other values are as they are in JSON.
+    ``dtype`` is the type of numbers whose text names none; whole numbers of a list are int64 then. Raises UsageError
+    for a text that parse_input refuses.
     """
     import torch
 
-    found = {}
+    found: dict[str, Any] = {}
     for text in texts:
-        name, shape, own_dtype = parse_input(text)
+        name, content, own_dtype = parse_input(text)
         # ones: a token that every vocabulary has, and a mask that hides nothing
         key = name or str(sum(known.isdecimal() for known in found))
-        found[key] = torch.ones(shape, dtype=getattr(torch, own_dtype or dtype))
+        if isinstance(content, Values):
+            found[key] = _tensors(content.content, own_dtype, dtype)
+        else:
+            found[key] = torch.ones(content, dtype=getattr(torch, own_dtype or dtype))
     return found
+
+
+def _tensors(values: Any, dtype: str | None, default: str) -> Any:
+    """Return values with a tensor in place of each list, of type ``dtype``, else of ``default`` where it has floats."""
+    import torch
+
+    if isinstance(values, dict):
+        return {name: _tensors(value, dtype, default) for name, value in values.items()}
+    if not isinstance(values, list):
+        return values
+    tensor = torch.tensor(values)
+    if dtype or tensor.is_floating_point():
+        return tensor.to(getattr(torch, dtype or default))
+    return tensor
 
 
 def _build_config(

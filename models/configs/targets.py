@@ -24,6 +24,7 @@ LENGTHS = {
     "batch_size": "batch size",
     "image_size": "height and width of an image in pixels",
     "images": "images of a vision-language model",
+    "audio": "seconds of sound of a model that takes sound",
 }
 """Input lengths of a model by name, with the help text of their options."""
 LENGTH_OF_LETTER = {"T": "seq_len", "S": "src_len", "B": "batch_size"}

@@ -242,3 +242,59 @@ def test_meta_copy_keeps_sharing_and_frozen():
     assert {getattr(found, name).device.type for name in shapes} == {"meta"}
     assert [getattr(found, name).requires_grad for name in shapes] == [True, False, False]
     assert module.one.device.type == module.table.device.type == "cpu"
+
+
+READS = """
+import torch
+from torch import nn
+class Experts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.router = nn.Linear(5, 4, bias=False, device="meta")
+        self.experts = nn.ModuleList(nn.Linear(5, 7, bias=False, device="meta") for _ in range(4))
+    def forward(self, x):
+        chosen = self.router(x).topk(2).indices.view(-1)
+        sizes = chosen.bincount(minlength=4).tolist()
+        rows = x[chosen.argsort() // 2].split(sizes)
+        return [expert(part) for expert, part in zip(self.experts, rows)]
+class Length(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(5, 5, bias=False, device="meta")
+    def forward(self, x):
+        return self.inner(x[: int((self.inner(x)[:, 0] > 0.5).sum())])
+class Normed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.utils.weight_norm(nn.Linear(5, 7, bias=False, device="meta"))
+    def forward(self, x): return self.inner(x[: int(x.sum())])
+def router(): return Experts(), (torch.ones(3, 5),)
+def length(): return Length(), (torch.ones(97, 5),)
+def normed(): return Normed(), (torch.full((3, 5), 2 / 15),)
+"""
+
+
+@pytest.fixture
+def reads(count, tmp_path):
+    """Return a function that counts a module on meta, which reads values, by a function of READS."""
+    (tmp_path / "a_module_that_reads.py").write_text(READS)
+    return lambda function: count(f"a_module_that_reads.py:{function}")
+
+
+def test_router_that_reads_its_choice(reads):
+    found = reads("router")
+    assert (found.macs, found.device) == (3 * 5 * 4 + 3 * 2 * 5 * 7, count_module.FAKE)
+    assert any("are drawn: the MACs are the same with others" in note for note in found.notes)
+
+
+def test_count_that_depends_on_drawn_values_says_so(reads):
+    found = reads("length")
+    assert any("are drawn: " in note and note.endswith("MACs with others") for note in found.notes)
+    assert 97 * 25 < found.macs < 2 * 97 * 25
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm")
+def test_weight_norm_has_a_copy_without_values(reads):
+    found = reads("normed")
+    assert (found.macs, found.device) == (2 * 5 * 7, count_module.FAKE)
+    assert not any("drawn" in note for note in found.notes)

@@ -36,7 +36,9 @@ def build(name, **options):
     return build_target(Target(f"target_net.py:{name}", **options))
 
 
-@pytest.mark.parametrize("text", ["1,x", "1,,2", "0,3", "-1", "1 2", "a b=1", "=1,2", "1,2:", "1:tensor"])
+@pytest.mark.parametrize(
+    "text", ["1,x", "1,,2", "0,3", "-1", "1 2", "a b=1", "=1,2", "1,2:", "1:tensor", "x=[1,", "x=[1]:y", "a b=[1]"]
+)
 def test_wrong_input_text_raises(text):
     with pytest.raises(UsageError, match="--input"):
         parse_input(text)
@@ -48,6 +50,18 @@ def test_inputs_have_names_positions_and_types():
         ("0", (2, 3), torch.bfloat16), ("mask", (2,), torch.bool), ("1", (5,), torch.long),
         ("scale", (), torch.half),
     ]  # fmt: skip
+
+
+def test_inputs_have_values(tmp_path):
+    (tmp_path / "more.json").write_text('{"sizes": [1.5, 2], "none": null}')
+    texts = ["grid=[[1,4,6]]", "x=[1,2.5]", "half=[1]:half", "[true]", f"more=@{tmp_path / 'more.json'}"]
+    found = parse_inputs(texts, "bfloat16")
+    more = found.pop("more")
+    assert [(name, one.tolist(), one.dtype) for name, one in found.items()] == [
+        ("grid", [[1, 4, 6]], torch.int64), ("x", [1, 2.5], torch.bfloat16), ("half", [1], torch.half),
+        ("0", [True], torch.bool),
+    ]  # fmt: skip
+    assert (more["none"], more["sizes"].tolist(), more["sizes"].dtype) == (None, [1.5, 2], torch.bfloat16)
 
 
 def test_settings_are_json_values():
