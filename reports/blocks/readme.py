@@ -15,6 +15,22 @@ CONFIG = """\
  "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8}
 """
 """Sizes in the config.json of LLaMA-3-8B."""
+MODEL = """\
+from torch import nn, zeros
+
+
+def make():
+    return nn.TransformerEncoderLayer(512, 8), (zeros(1024, 1, 512),)
+"""
+"""The content of model.py in the folder where the commands of MORE run."""
+MORE = {
+    "headcount audit model.py:make": "what other counters report, and why",
+    "headcount lock model.py:make -o macs.lock": "--check macs.lock exits 1 where an integer changes",
+    "headcount table moa-table1 --counter closed-form": "printed numbers against the count",
+    "headcount derive --preset moa-8K8E128D --vars T,K,E,D,d_model": "closed form, found by running the layer",
+    'headcount fit llama3-8b --on "H100 SXM" --context 8192 --batch-size 32': "exit 1 where it does not",
+}
+"""Commands, and what each is for."""
 SHOWN, LEFT_OUT = 6, "…"
 RECORD = "readings.json"
 PAGE = "[all times](reports/generated/time.md)"
@@ -52,6 +68,22 @@ def count(facts: Facts) -> str:
     lines = [line for line in printed if line]
     shown = [f"$ {COUNT}", *lines[:SHOWN], LEFT_OUT, *lines[-1:]]
     return "\n".join(["```json", CONFIG.rstrip(), "```", "```console", *shown, "```"])
+
+
+def module(facts: Facts) -> str:
+    """Return the code of model.py."""
+    return f"```python\n{MODEL}```"
+
+
+def more(facts: Facts) -> str:
+    """Return the commands of MORE, each with the last paragraph of its output."""
+    lines = []
+    printed = facts.result(counting.outputs, list(MORE), 0, {"model.py": MODEL})
+    for (command, purpose), output in zip(MORE.items(), printed, strict=True):
+        # the last paragraph, which a terminal of 80 columns wraps
+        sentence = " ".join("\n".join(output).rstrip().rpartition("\n\n")[2].split())
+        lines += [f"$ {command}  # {purpose}", sentence]
+    return "\n".join(["```console", *lines, "```"])
 
 
 def verdicts(facts: Facts) -> str:
