@@ -12,7 +12,8 @@ from headcount.bench.budget.plans import plans
 from headcount.bench.case import Case
 from headcount.bench.cli import Parser, add_output, serve
 from headcount.bench.column import BAD, GOOD, Column, bytes_column
-from headcount.bench.counting.count import count_module
+from headcount.bench.counting.count import count
+from headcount.bench.counting.result import Unknown
 from headcount.bench.errors import UsageError
 from headcount.bench.hardware import HARDWARE, by_name, names
 from headcount.bench.output.arguments import COUNT, ELEMENT, Value
@@ -276,25 +277,25 @@ def _count_parts(demand: Demand) -> tuple[dict[str, int], Largest]:
     # the context of one sequence is read at a time, and each has a cache
     batch = target.lengths.get("batch_size", 1) if generates else 1
     one = replace(target, lengths={**target.lengths, "batch_size": 1}) if generates else target
-    count = count_module(one, columns=columns, bytes_each=given.bytes_each)
+    counted = count(one, columns=columns, given=given)
     found: dict[str, int] = {}
     if demand.training:
-        frozen = count.params - count.trainable_params
+        frozen = counted.params - counted.trainable_params
         for name, size in RECIPES[given.optimizer].items():
-            found[name] = size * (count.trainable_params + (frozen if name == "weights" else 0))
+            found[name] = size * (counted.trainable_params + (frozen if name == "weights" else 0))
     elif given.weight_bytes:
-        found["weights"] = ceil(given.weight_bytes * count.params)
-    elif count.weight_bytes is None:
+        found["weights"] = ceil(given.weight_bytes * counted.params)
+    elif counted.weight_bytes is None:
         raise UsageError(f"{target.spec}: the bytes of its weights are not known; --weights TYPE gives them")
     else:
-        found["weights"] = count.weight_bytes
-    measured = count.columns or {}
-    # a reason in place of a number: a model that keeps no cache
+        found["weights"] = counted.weight_bytes
+    measured = counted.columns or {}
+    # unknown of a model that keeps no cache
     if isinstance(cache := measured.get("kv_bytes"), int):
         found[CACHE] = batch * cache
     activations = measured[needed]
-    if isinstance(activations, str):
-        raise UsageError(f"{target.spec}: its activations are not known: {activations}")
+    if isinstance(activations, Unknown):
+        raise UsageError(f"{target.spec}: its activations are not known: {activations.reason}")
     found[ACTIVATIONS] = activations
 
     def largest(memory: int) -> dict[str, int]:

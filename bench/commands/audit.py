@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from headcount.bench.cli import Parser, add_output, serve
 from headcount.bench.commands.options import MODEL, counter_options, counters_of, refuse
 from headcount.bench.counters import registry
-from headcount.bench.counting.count import count_module
+from headcount.bench.counting.count import count
 from headcount.bench.env import peak_memory
 from headcount.bench.macs import module
 from headcount.bench.output.arguments import COUNT
@@ -45,9 +45,9 @@ def command(args: argparse.Namespace) -> Result:
     """Compare the counters on the target of ``args``, or on all formulations."""
     counters = [name for name in counters_of(args) if name in registry.NAMES]
     if args.target:
-        count = count_module(parse_target(args.target, args), counters)
-        tables = module.tables(count, args.depth or 3, bool(args.elementwise), args.check)
-        return Result(tables, lambda: module.sentence(count, args.flops), remark=peak_memory)
+        found = count(parse_target(args.target, args), counters)
+        tables = module.tables(found, args.depth or 3, bool(args.elementwise), args.check)
+        return Result(tables, lambda: module.sentence(found, args.flops), remark=peak_memory)
     refuse(args, (*TARGET, *OPERATORS, "depth"), "the formulations; it needs a TARGET")
     # it imports torch
     from headcount.bench.macs import audit

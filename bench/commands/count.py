@@ -17,9 +17,9 @@ from headcount.bench.commands.options import (
     refuse,
 )
 from headcount.bench.counters import registry
-from headcount.bench.counting.case import count_case
 from headcount.bench.counting.choices import CLOSED_FORM, check_device, parse_counters
-from headcount.bench.counting.count import MEASURED, count_module
+from headcount.bench.counting.count import count
+from headcount.bench.counting.result import Unknown
 from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError, require_package
 from headcount.bench.macs import columns, entries, module, ranks
@@ -109,10 +109,10 @@ def _closed_forms(args: argparse.Namespace) -> Result:
     given, cases = assumptions_of(args), _cases(args)
     check(args.columns, given)
     changed = f" with {', '.join(args.set)}" if args.set else ""
-    counts = list(map(count_case, cases))
+    counts = list(map(count, cases))
     found: list[Table] = []
-    for case, count in zip(cases, counts, strict=True):
-        for table in entries.tables(case, count, f"{case.name}{changed}: ledger"):
+    for case, closed in zip(cases, counts, strict=True):
+        for table in entries.tables(case, closed, f"{case.name}{changed}: ledger"):
             # with --columns, the ledger is detail
             found.append(replace(table, detail=table.detail or bool(args.columns)))
     if args.columns:
@@ -165,25 +165,19 @@ def _module(args: argparse.Namespace) -> Result:
         require_package("matplotlib")
     require_package("torch")
     check_device(args.device)
-    count = count_module(
-        target,
-        [name for name in counters if name in registry.NAMES],
-        columns=[] if case else [name for name in args.columns if name in MEASURED],
-        context=given.context,
-        window=given.window,
-        bytes_each=given.bytes_each,
-    )
+    tools = [name for name in counters if name in registry.NAMES]
+    found = count(target, tools, columns=[] if case else args.columns, given=given)
     # its bytes need no count, so that a reason is of the step
-    if args.decode and count.columns and isinstance(why_not := count.columns.get("kv_bytes"), str):
-        raise UsageError(why_not)
-    found = module.tables(count, args.depth or 3, bool(args.elementwise), args.check)
+    if args.decode and found.columns and isinstance(unknown := found.columns.get("kv_bytes"), Unknown):
+        raise UsageError(unknown.reason)
+    printed = module.tables(found, args.depth or 3, bool(args.elementwise), args.check)
     if args.plot:
-        module.plot(args.plot, count, args.depth)
+        module.plot(args.plot, found, args.depth)
     if args.columns and case:
-        found.append(columns.table_of([case], text, args.columns, given))
+        printed.append(columns.table_of([case], text, args.columns, given))
     elif args.columns:
-        found.append(columns.of_module(count, text, args.columns, given))
-    return Result(found, lambda: module.sentence(count, args.flops), remark=peak_memory)
+        printed.append(columns.of_module(found, text, args.columns, given))
+    return Result(printed, lambda: module.sentence(found, args.flops), remark=peak_memory)
 
 
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:

@@ -1,76 +1,102 @@
-"""Count a target in a separate process, which runs user code. Imports no torch."""
+"""Count what a command names: one function for presets, layers, modules, configurations and ranks. Imports no torch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from functools import partial
 from typing import Any
 
-from headcount.bench.counters.base import ToolCount
+from headcount.bench.accounts import Assumptions
+from headcount.bench.case import Case
+from headcount.bench.counters import registry
+from headcount.bench.counters.base import CounterError, ToolCount, version_note
+from headcount.bench.counting.choices import check_device
 from headcount.bench.counting.result import Count
 from headcount.bench.output.progress import stage
 from headcount.bench.targets.process import ProcessExited, run_isolated
 from headcount.bench.targets.target import Target
+from headcount.bench.trace.collector import importing
 from headcount.formulas.ledger import Ledger, at
 
-ACTIVATIONS = {
-    "saved_bytes": ("saved_bytes", True),
-    "peak_forward_bytes": ("peak_bytes", False),
-    "peak_training_bytes": ("peak_bytes", True),
-}
-"""Field of trace.memory.Activations, and whether of a training step, by column."""
-DECODING = ("decode_macs", "decode_bytes", "kv_bytes", "kv_token_bytes")
-"""Columns of a decode step."""
-MASKED = ("causal_macs", "windowed_macs")
-"""Columns without the pairs that masks hide."""
-MEASURED = (*ACTIVATIONS, *DECODING, *MASKED, "training_macs", "forward_bytes")
-"""Columns of accounts.ACCOUNTS that need a further run of a user module."""
+_COUNTS: dict[tuple, Count] = {}
+"""The counts of cases in this process by model, counters and device."""
 
 
-def count_module(
-    target: Target,
+def count(
+    target: Target | Case,
     counters: Sequence[str] = (),
     *,
+    plan: str | None = None,
     columns: Sequence[str] = (),
-    bytes_each: Mapping[str, int | Fraction] | None = None,
-    context: int | None = None,
-    window: int | None = None,
+    given: Assumptions | None = None,
+    device: str | None = None,
     roots: Mapping[str, str] | None = None,
 ) -> Count:
-    """Count ``target`` by every counter of ``counters``.
+    """Return the count of a target, or the closed form of a case, with what each of ``counters`` reports.
 
-    ``columns`` of MEASURED are measured too, by ``bytes_each``, ``context`` and ``window`` of accounts.Assumptions.
-    With a ``plan`` what one rank of the divided target does is counted; of a preset's pipeline stages one of each kind
-    is counted, its name before the paths of its modules. The function of a spec in ``roots`` must be defined in a file
-    below that folder.
-    Raises what run_isolated does, and CounterError for unsupported operations. A counter that ends the process has
-    that as the reason for its missing count.
+    A target runs in a process of its own, and every product of the run is in its count; that of a preset or a layer is
+    checked against the closed form. Of a case the closed form is the ledger, under a plan that of the rank whose step
+    is the slowest, and the counters run in this process, equal models once.
+
+    Args:
+        target: what is counted.
+        counters: names of the registry.
+        plan: divides a target over ranks, of which one is counted, of each pipeline stage; in place of its own.
+        columns: names of accounts; those that a module has after a further run are in the count of a target.
+        given: the assumptions of these columns.
+        device: of the counters of a case; a target has its own.
+        roots: folders by the spec of a function that must be defined in a file below it.
+
+    Raises EnvironmentMissing for a device that is not there, what run_isolated does, and CounterError for unsupported
+    operations. A counter that fails, or ends the process, has a reason instead of a result.
     """
-    if target.plan:
-        return _merged(count_ranks(target, saved=False, roots=roots or {}))
-    options = {"columns": columns, "bytes_each": bytes_each or {}, "context": context, "window": window}
-    count_with = partial(_run, "headcount.bench.counting.module:count", target, **options, roots=roots or {})
+    if isinstance(target, Case):
+        return _count_case(target, counters, device)
+    if plan or target.plan:
+        return _merged(count_ranks(replace(target, plan=plan or target.plan), roots=roots))
+    given = given or Assumptions()
+    count_with = partial(_run, "headcount.bench.counting.module:count", target, columns=columns, given=given)
     try:
-        return count_with(counters=counters)
+        return count_with(counters=counters, roots=roots or {})
     except ProcessExited:
         if not counters:
             raise
-    count, tools = count_with(counters=()), []
+    found, tools = count_with(counters=(), roots=roots or {}), []
     for name in counters:
         try:
-            tools += count_with(counters=(name,)).tools
+            tools += count_with(counters=(name,), roots=roots or {}).tools or ()
         except ProcessExited as error:
-            tools.append(ToolCount(name, count.macs, None, f"it ended its process, with exit code {error.code}"))
-    return replace(count, tools=tuple(tools))
+            tools.append(ToolCount(name, found.macs, None, f"it ended its process, with exit code {error.code}"))
+    return replace(found, tools=tuple(tools))
 
 
-def count_ranks(target: Target, *, saved: bool, roots: Mapping[str, str] | None = None) -> dict[str, Count]:
+def _count_case(case: Case, counters: Sequence[str], device: str | None) -> Count:
+    """Return the closed form of a case, with what each of ``counters`` reports of its module."""
+    if case.plan:
+        slowest = max(case.ranks, key=lambda cost: cost.step_macs)
+        return Count(f"{case.name}, {case.plan}, stage {slowest.stage}", slowest.ledger, collectives=slowest.transfers)
+    closed = Count(case.name, case.ledger)
+    if not counters:
+        return closed
+    if not case.config.has_module:
+        reason = "closed form only: no module to count, so the parameters are the closed form's too"
+        return closed.with_values(tools=tuple(ToolCount(name, closed.macs, None, reason) for name in counters))
+    check_device(device)
+    key = case.model, tuple(counters), device
+    if key not in _COUNTS:
+        with importing():
+            from headcount.bench.counting.devices import count_closed_form, model_of
+        _COUNTS[key] = count_closed_form(model_of(case), counters, device)
+    return _COUNTS[key].with_values(name=case.name)
+
+
+def count_ranks(
+    target: Target, *, columns: Sequence[str] = (), roots: Mapping[str, str] | None = None
+) -> dict[str, Count]:
     """Return the count of a rank of each class of equal ranks of a target under its plan, by pipeline stage.
 
-    ``saved``: count the bytes of saved activations too, as a column. Raises UsageError for a plan whose ranks cannot be
-    counted.
+    Of ``columns`` it has ``saved_bytes``. Raises UsageError for a plan whose ranks cannot be counted.
     """
-    return _run("headcount.bench.counting.rank:count", target, saved=saved, roots=roots or {})
+    return _run("headcount.bench.counting.rank:count", target, columns=columns, roots=roots or {})
 
 
 def derive_module(spec: str, settings: Mapping[str, Any], base: Mapping[str, int], step: Mapping[str, int]) -> Any:
@@ -97,6 +123,31 @@ def _merged(stages: Mapping[str, Count]) -> Count:
         )
     for name in ("ledger", "elementwise"):
         parts[name] = Ledger(parts[name])
-    parts["uncalled"] = tuple(at(stage, path) for stage, count in stages.items() for path in count.uncalled)
-    moved = sum(count.bytes_moved for count in stages.values())
+    parts["uncalled"] = tuple(at(stage, path) for stage, count in stages.items() for path in count.uncalled or ())
+    moved = sum(count.bytes_moved or 0 for count in stages.values())
     return replace(first, **parts, bytes_moved=moved, causal_macs=None, other_flops=None)
+
+
+def disagreements(count: Count, label: str) -> list[str]:
+    """Return a line for each tool that failed or differs from its prediction, and for a wrong number of parameters."""
+    tools = count.tools or ()
+    lines = [f"{label}: {tool.counter} on {tool.device} failed: {tool.reason}" for tool in tools if tool.has_failed]
+    for tool in tools:
+        if tool.disagreement:
+            note = version_note(registry.counter(tool.counter).VERIFIED)
+            lines.append(f"{label}: {tool.counter} on {tool.device} {tool.disagreement}{note}")
+    if count.params != count.ledger.params:
+        lines.append(f"{label}: the module has {count.params:,} parameters, the ledger {count.ledger.params:,}")
+    return lines
+
+
+def exit_code(*counts: Count) -> int:
+    """Return the exit code of a row of these counts: that of a tool's error where one failed."""
+    return CounterError.exit_code if any(tool.has_failed for count in counts for tool in count.tools or ()) else 0
+
+
+def rule_agreement(tools: Iterable[ToolCount]) -> list[str]:
+    """Return how many tools differ from their rules, in words; nothing where nothing was counted."""
+    read = [tool for tool in tools if tool.macs is not None]
+    wrong = sum(tool.macs != tool.predicted_macs for tool in read)
+    return [f"counts that differ from their counter's rules: {wrong} of {len(read)}"] if read else []

@@ -3,7 +3,7 @@
 A preset is divided by models.sharded, a user module by the user's own function.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -20,9 +20,11 @@ from torch.distributed.tensor.experimental import implicit_replication
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from headcount.bench.case import Case
-from headcount.bench.counting.module import FINAL, META, build_and_run, copy_module, refusals
-from headcount.bench.counting.result import Count
-from headcount.bench.counting.tools import ModuleCall
+from headcount.bench.counting.copies import META, copy_module
+from headcount.bench.counting.devices import FINAL
+from headcount.bench.counting.module import build, refusals
+from headcount.bench.counting.result import Count, Unknown
+from headcount.bench.counting.tools import ModuleCall, RecordedCall
 from headcount.bench.targets.target import Target
 from headcount.bench.targets.user_code import Built, UserCodeError, load, run_user_code
 from headcount.bench.trace.weights import local_part
@@ -42,26 +44,24 @@ _NOT_COUNTED = {
 _run = partial(run_user_code, unchanged=(*FINAL, ConfigError), traces_torch=False)
 
 
-def count(target: Target, *, saved: bool, roots: Mapping[str, str]) -> dict[str, Count]:
+def count(target: Target, *, columns: Sequence[str], roots: Mapping[str, str]) -> dict[str, Count]:
     """Return the count of a rank of each class of equal ranks by pipeline stage; "all" where there is one stage.
 
-    ``saved``: count the bytes of saved activations too, as a column. Raises UserCodeError and
-    counting.module.NotCounted.
+    Of ``columns`` it has ``saved_bytes``. Raises UserCodeError and counting.module.NotCounted.
     """
     with refusals():
-        return {stage: one.with_values(target=target) for stage, one in _counts(target, saved, roots)}
+        return {stage: one.with_values(target=target) for stage, one in _counts(target, columns, roots)}
 
 
-def _counts(target: Target, saved: bool, roots: Mapping[str, str]) -> Iterator[tuple[str, Count]]:
+def _counts(target: Target, columns: Sequence[str], roots: Mapping[str, str]) -> Iterator[tuple[str, Count]]:
     user_function = load(target.plan, roots.get(target.plan)) if target.ranks else None
     with torch.device(META):
-        built, run = build_and_run(target, roots)
-    count = partial(_count, run=run, saved=saved)
+        built, options = build(target, roots)
     if user_function:
         how = f"rank {target.rank} of {target.ranks}, divided by {target.plan}"
         built = replace(built, notes=(*built.notes, how))
         with fake_process_group(target.ranks, target.rank):
-            yield "all", count(built, partial(_divide_by_user, user_function))
+            yield "all", _count(built, partial(_divide_by_user, user_function), options, columns)
         return
     try:
         plan = parse(target.plan)
@@ -71,8 +71,8 @@ def _counts(target: Target, saved: bool, roots: Mapping[str, str]) -> Iterator[t
             for cost in costs:
                 # what a first stage reads is data, what a later one reads the result of another rank
                 is_first = cost.stage in ("all", "first")
-                run_stage = partial(run, input_gradients=not is_first)
-                yield cost.stage, count(_stage(built, cost), partial(_divide_by_plan, plan), run=run_stage)
+                of_stage = {**options, "input_gradients": not is_first}
+                yield cost.stage, _count(_stage(built, cost), partial(_divide_by_plan, plan), of_stage, columns)
     except (PlanError, ConfigError) as error:
         raise UserCodeError(str(error)) from None
 
@@ -130,11 +130,12 @@ def _divide_by_plan(plan: Plan, module: nn.Module) -> nn.Module:
     return module
 
 
-def _count(built: Built, divide: Callable[[nn.Module], nn.Module], *, run: Callable[..., Count], saved: bool) -> Count:
+def _count(
+    built: Built, divide: Callable[[nn.Module], nn.Module], options: Mapping[str, Any], columns: Sequence[str]
+) -> Count:
     """Return the count of a rank of ``built``, whose copy ``divide`` divides over the ranks of the process group.
 
-    It runs on meta, or with FakeTensors where FSDP wraps it, which takes no meta tensors. ``saved``: count the saved
-    activations too.
+    It runs on meta, or with FakeTensors where FSDP wraps it, which takes no meta tensors.
     """
 
     def divided(convert: Callable[[Tensor], Tensor]) -> ModuleCall:
@@ -145,13 +146,15 @@ def _count(built: Built, divide: Callable[[nn.Module], nn.Module], *, run: Calla
     if any(isinstance(part, FSDPModule) for part in call[0].modules()):
         fake = FakeTensorMode(allow_non_fake_inputs=True)
         call = divided(lambda tensor: FakeTensor(fake, tensor.to(META), torch.device("cpu")))
+    found: dict[str, int | Unknown] = {}
     with fake:
-        count = _run("running a rank", lambda: run(*call, counters=()))
-        columns = {"saved_bytes": _run("running a rank", lambda: saved_bytes(*call))} if saved else {}
+        count = _run("running a rank", lambda: RecordedCall(*call, **options).headcount)
+        if "saved_bytes" in columns:
+            found["saved_bytes"] = _run("running a rank", lambda: saved_bytes(*call))
     return count.with_values(
         device=META,
         collectives=tuple(_named_axes(count.collectives, call[0])),
-        columns=columns,
+        columns=found,
         versions={**count.versions, **built.versions},
         notes=(*built.notes, *count.notes),
     )

@@ -30,6 +30,13 @@ WRITTEN_ELEMENTWISE = "elementwise_contraction"
 
 
 @dataclass(frozen=True)
+class Unknown:
+    """Why a value is not known, in place of it."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
 class Parameter:
     """A parameter tensor: its name in the module, ``layers.0.weight``, and its shape.
 
@@ -112,7 +119,7 @@ class Count:
         collectives: of a module that is divided over ranks, each with the elements that it sends.
         audit: every operation by module, and whether a rule counts it.
         tools: what each other tool reports, with the causes of its difference.
-        columns: values of columns that need a further run, or the reason why there is none.
+        columns: values of columns that need a further run.
         bytes_moved: bytes that operations move, unfused.
         causal_macs: ``macs`` without the pairs that masks of attention hide.
         other_flops: FLOPs of operations without MACs by kind, at the prices of formulas/prices.toml.
@@ -136,7 +143,7 @@ class Count:
     collectives: tuple[Transfer, ...] = ()
     audit: tuple[AuditLine, ...] | None = ()
     tools: tuple[ToolCount, ...] | None = ()
-    columns: Mapping[str, int | str] | None = field(default_factory=dict)
+    columns: Mapping[str, int | Unknown] | None = field(default_factory=dict)
     bytes_moved: int | None = from_run()
     causal_macs: int | None = from_run()
     other_flops: Mapping[str, int] | None = from_run()

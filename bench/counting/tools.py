@@ -1,4 +1,4 @@
-"""Run counters on one call of a module and explain the count that each reports."""
+"""Count one call of a module on one device: record it once, run the tools, and apply their rules to the record."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from headcount.bench.counters import registry
-from headcount.bench.counters.base import CounterError, Explanation, ToolCount
+from headcount.bench.counters.base import CounterError, CounterResult, Explanation, ToolCount, additions, predict
 from headcount.bench.counters.explain import explain
 from headcount.bench.counters.run_context import run_counter, seed_generators
 from headcount.bench.counting.contractions import count_contractions, inputs_of
@@ -20,6 +20,8 @@ from headcount.bench.trace.copies import Copier
 from headcount.bench.trace.events import Trace
 from headcount.bench.trace.modes import results_of
 from headcount.bench.trace.record import record
+from headcount.bench.trace.shapes import skip_values
+from headcount.formulas.ledger import Ledger
 
 ModuleCall = tuple[nn.Module, tuple, dict[str, Any]]
 """A module, its positional inputs and its keyword inputs."""
@@ -29,20 +31,28 @@ LONGEST = 160
 
 @dataclass
 class RecordedCall:
-    """A call of a module that is recorded on first use, and the explanation of each counter from its trace.
+    """A call of a module on one device, which is recorded on first use, and what each counter reports of it.
 
-    ``options`` are those of count_contractions; ``backward`` records the gradients too, and those of inputs where
-    ``input_gradients``. Raises what the module raises when it is recorded, and UnsupportedError for unsupported
-    operators.
+    Attributes:
+        module, args, kwargs: the call.
+        tools: the counters that will run; recorded are the Python names whose calls they count.
+        label: what errors name.
+        options: those of count_contractions.
+        backward, input_gradients: record the gradients too, and those of inputs.
+        is_own: a model of this package, whose inputs are keywords: it needs no copy, and values are of no matter.
+
+    Raises what the module raises when it is recorded, and UnsupportedError for unsupported operators.
     """
 
     module: nn.Module
     args: Sequence[Any]
     kwargs: Mapping[str, Any]
-    tools: Sequence[ModuleType]
+    tools: Sequence[ModuleType] = ()
+    label: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     backward: bool = False
     input_gradients: bool = True
+    is_own: bool = False
 
     def _record(self, hooked: bool) -> Trace:
         names = dict.fromkeys(name for tool in self.tools for name in getattr(tool, "NAMES", ()))
@@ -70,6 +80,35 @@ class RecordedCall:
         run = (self._hooked if tool.HOOKS else self.headcount).run
         return explain(tool, run.trace, run.by_event)
 
+    def run(self, tool: ModuleType) -> CounterResult:
+        """Return what ``tool`` reports. Raises CounterError."""
+        if self.is_own:
+            device = next(iter(self.kwargs.values())).device.type
+            with skip_values(device):
+                return run_counter(tool, self.module, self.kwargs, label=self.label)
+        with torch.no_grad(), Copier() as copier:
+            positional = Positional(copier.model(self.module), self.args, self.kwargs)
+        seed_generators()
+        return run_counter(tool, positional, positional.tensors, label=self.label)
+
+    def count(self, tool: ModuleType, exact: int, ledger: Ledger | None = None, is_recorded: bool = True) -> ToolCount:
+        """Return the count of ``tool`` beside ``exact``; one that fails has a reason instead of a result.
+
+        Its rules predict it from ``ledger``, the closed form, and from the recorded calls where it ``is_recorded``.
+        """
+        try:
+            result = self.run(tool)
+        except CounterError as error:
+            return ToolCount(tool.NAME, exact, None, error.reason)
+        return ToolCount(
+            tool.NAME,
+            exact,
+            result,
+            predicted_macs=None if ledger is None else predict(tool, ledger, result.device),
+            additions={} if ledger is None or is_recorded else additions(tool, ledger, result.device),
+            explanation=self.explain(tool) if is_recorded else None,
+        )
+
 
 def read(
     module: nn.Module,
@@ -80,7 +119,6 @@ def read(
     label: str,
     exact: int | None = None,
     backward: bool = False,
-    input_gradients: bool = True,
     **options: Any,
 ) -> Count:
     """Record ``module`` once and run each of ``counters`` on the same call, with the random numbers of seed 0.
@@ -91,23 +129,10 @@ def read(
     Raises UnsupportedError, and what the module raises when it is recorded; a counter that fails has a reason instead
     of a result.
     """
-    kwargs = dict(kwargs or {})
     tools = [registry.counter(name) for name in counters]
-    call = RecordedCall(module, args, kwargs, tools, options, backward, input_gradients)
+    call = RecordedCall(module, args, dict(kwargs or {}), tools, label, options, backward)
     exact = call.headcount.macs if exact is None else exact
-    out = []
-    for tool in tools:
-        result = failed = None
-        with torch.no_grad(), Copier() as copier:
-            positional = Positional(copier.model(module), args, kwargs)
-        try:
-            seed_generators()
-            result = run_counter(tool, positional, positional.tensors, label=label)
-        except CounterError as error:
-            failed = error.reason
-        explanation = call.explain(tool) if result else None
-        out.append(ToolCount(tool.NAME, exact, result, failed, explanation=explanation))
-    return call.headcount.with_values(tools=tuple(out))
+    return call.headcount.with_values(tools=tuple(call.count(tool, exact) for tool in tools))
 
 
 class Positional(nn.Module):

@@ -7,7 +7,7 @@ from typing import Any
 
 from headcount.bench.cli import Parser, add_output
 from headcount.bench.column import TONES, Column, macs_column, plural
-from headcount.bench.counting.count import count_module
+from headcount.bench.counting.count import count
 from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError
 from headcount.bench.latency import schedule
@@ -71,12 +71,12 @@ def parser(prog: str) -> argparse.ArgumentParser:
 
 
 def command(args: argparse.Namespace) -> Result:
-    """Return the table of the targets, counted and timed. Raises what count_module and run_isolated do."""
+    """Return the table of the targets, counted and timed. Raises what count and run_isolated do."""
     schedule.prepare(args)
     targets = [_with_lengths(parse_target(text, args), len(args.target) > 1) for text in args.target]
-    counts = [count_module(replace(target, device=None)) for target in targets]
-    for text, count in zip(args.target, counts, strict=True):
-        check_memory(text, count.weight_bytes, args.device)
+    counts = [count(replace(target, device=None)) for target in targets]
+    for text, counted in zip(args.target, counts, strict=True):
+        check_memory(text, counted.weight_bytes, args.device)
     args.mode = args.mode or MODES[args.backward]
     how = {name: getattr(args, name) for name in ("device", "backward", "blocks", "threads", "mode")}
     with stage("timing"):

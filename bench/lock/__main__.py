@@ -27,7 +27,7 @@ from headcount.bench.cli import Parser, add_output, check_not_input, exit_proces
 from headcount.bench.column import plural
 from headcount.bench.contractions import linalg
 from headcount.bench.counting.choices import DEVICES, check_device
-from headcount.bench.counting.count import count_module
+from headcount.bench.counting.count import count
 from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError, read_file
 from headcount.bench.lock.history import badge, history
@@ -136,7 +136,7 @@ def command(args: argparse.Namespace) -> Result | str:
     found = []
     for old, request, _ in jobs:
         limits = {**((old and old.limits) or {}), **dict(args.max)}
-        found.append((old, replace(count_module(request, roots=roots), limits=limits)))
+        found.append((old, replace(count(request, roots=roots), limits=limits)))
     if args.check:
         return _compare(args, [(old, new) for old, new in found if old])
     again = {old.label: new for old, new in found if old}

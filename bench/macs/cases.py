@@ -15,8 +15,7 @@ from headcount.bench.case import LENGTHS as PRESET_LENGTHS
 from headcount.bench.case import Case
 from headcount.bench.contractions.modules import outer_paths
 from headcount.bench.counters.base import CounterError
-from headcount.bench.counting.case import count_case
-from headcount.bench.counting.count import count_module, derive_module
+from headcount.bench.counting.count import count, derive_module
 from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError
 from headcount.bench.snapshot import file
@@ -76,7 +75,7 @@ class CountedCase:
     def at(self, letter: str, size: int) -> "CountedCase":
         """Return the module built with another size."""
         target = replace(self.target, settings={**self.target.settings, letter: size})
-        return CountedCase(target, count_module(target))
+        return CountedCase(target, count(target))
 
 
 Side = Case | CountedCase | Count
@@ -158,7 +157,7 @@ def parse(text: str, **options: Any) -> Side:
     given = dict.fromkeys(("set", "input", "dtype")) | options
     target = parse_target(text, Namespace(**given))
     if ":" in target.spec or is_configuration(target.spec):
-        return CountedCase(target, count_module(target))
+        return CountedCase(target, count(target))
     called = ",".join((text, *(given["set"] or ())))
     case = Case.of(target.spec, target.settings, target.lengths, called=called)
     # Raise for a length beyond the model's positions before anything is printed.
@@ -174,7 +173,7 @@ def counted(case: Case | CountedCase, counters: Sequence[str], device: str | Non
     found: dict[str, int | str] = {}
     if isinstance(case, CountedCase):
         return found | dict.fromkeys(counters, case.count.dispatched)
-    for tool in count_case(case, counters, device=device).tools or ():
+    for tool in count(case, counters, device=device).tools or ():
         if tool.has_failed:
             raise CounterError(tool.counter, case.name, tool.reason or "")
         found[tool.counter] = tool.reason or "" if tool.macs is None else tool.macs - sum(tool.additions.values())

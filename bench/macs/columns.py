@@ -21,7 +21,7 @@ from headcount.bench.accounts import (
 )
 from headcount.bench.case import Case, describe_input
 from headcount.bench.column import Column, macs_column
-from headcount.bench.counting.result import Count
+from headcount.bench.counting.result import Count, Unknown
 from headcount.bench.errors import UsageError
 from headcount.bench.result import Row, Table, to_json
 from headcount.formulas import prices
@@ -163,10 +163,9 @@ def _module_value(name: str, count: Count, given: Assumptions) -> Any:
     }
     if count.other_flops is not None and given.prices == prices.PRICES:
         known |= {key: sum(count.other_flops.get(kind, 0) for kind in kinds) for key, kinds in OTHER_FLOPS.items()}
-    # a text is the reason why there is no number
-    found = (known | dict(count.columns or {})).get(name, "known of presets alone")
-    if isinstance(found, str):
-        raise NoAccount(found)
+    found = (known | dict(count.columns or {})).get(name, Unknown("known of presets alone"))
+    if isinstance(found, Unknown):
+        raise NoAccount(found.reason)
     return found
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from headcount.bench.case import Case
 from headcount.bench.column import Column, macs_column, params_column, plural
-from headcount.bench.counting.case import count_case, disagreements, exit_code, rule_agreement
+from headcount.bench.counting.count import count, disagreements, exit_code, rule_agreement
 from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError, read_toml
 from headcount.bench.macs.columns import Accounts, counter_columns
@@ -266,23 +266,23 @@ def _row(
     def mha_macs(**letters: int) -> int:
         return mha.layer("", B=B, T=T, S=S, **letters).macs
 
-    count = count_case(case, counters, device=device)
-    ideal = count_case(case.ideal, counters, device=device) if case.ideal else None
+    counted = count(case, counters, device=device)
+    ideal = count(case.ideal, counters, device=device) if case.ideal else None
     printed = variant.printed.macs(config, T, S) if variant.printed else None
     same_width = mha_macs(d_m=config.d_model, h=1, d_h=config.d_model, g=1)
     same_inner = mha_macs(d_m=config.d_model, h=1, d_h=dense.num_heads * dense.head_dim, g=1)
     return GridRow(
         point,
         case,
-        count,
+        counted,
         ideal,
         printed_equation_macs=None if printed is None else B * printed,
-        omitted_macs=omitted(count.ledger),
+        omitted_macs=omitted(counted.ledger),
         eq19_macs=B * mha.macs_eq19(T=T, d_m=config.d_model) if T == S else None,
         mha_same_d_model_macs=same_width,
         mha_same_inner_width_macs=same_inner,
-        to_mha=Fraction(count.ledger.macs, same_width),
-        to_inner=Fraction(count.ledger.macs, same_inner),
+        to_mha=Fraction(counted.ledger.macs, same_width),
+        to_inner=Fraction(counted.ledger.macs, same_inner),
         ideal_to_dense=ideal and Fraction(ideal.ledger.macs, mha_macs(**dense.letters())),
     )
 

@@ -12,7 +12,7 @@ from typing import Any
 from headcount.bench.case import Case
 from headcount.bench.column import Column, plural
 from headcount.bench.counters.base import CounterError
-from headcount.bench.counting.count import count_module
+from headcount.bench.counting.count import count
 from headcount.bench.counting.result import Count
 from headcount.bench.errors import EnvironmentMissing, UsageError, read_file
 from headcount.bench.macs.published import NOT_COUNTED, CellRow, as_texts, count_verdicts, row_of
@@ -251,10 +251,10 @@ def _model(spec: str, changed: tuple[tuple[str, str], ...], inputs: str, root: s
         text, given.set = ",".join((spec, *words)), None
         target = parse_target(text, given)
         return Case.of(target.spec, target.settings, target.lengths, called=text)
-    count = count_module(parse_target(spec, given), roots={spec: root} if root else None)
-    sizes, _ = count.first_input
+    counted = count(parse_target(spec, given), roots={spec: root} if root else None)
+    sizes, _ = counted.first_input
     samples = sizes[0] if len(sizes) > 1 else 1
-    return _Module(module_ledger(count, count.active_params), count.tokens or 1, samples, count)
+    return _Module(module_ledger(counted, counted.active_params), counted.tokens or 1, samples, counted)
 
 
 def _source(table: PublishedTable) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from headcount.bench.case import LENGTHS, Case, describe_input
 from headcount.bench.column import TONES, Column, macs_column, params_column, plural
-from headcount.bench.counting.case import count_case, counted_params, disagreements, exit_code, rule_agreement
+from headcount.bench.counting.count import count, disagreements, exit_code, rule_agreement
 from headcount.bench.counting.result import Count
 from headcount.bench.macs.columns import Accounts, counter_columns
 from headcount.bench.result import Row, Table, columns_of, shown, to_json
@@ -142,7 +142,7 @@ class ModelRow(Row):
     @property
     def params(self) -> int:
         """Parameters of the module, else of the closed form."""
-        return _params(self.count)
+        return self.count.params
 
     @property
     def active_params(self) -> int | None:
@@ -215,7 +215,7 @@ def counting(cases: Iterable[Case], counters: Sequence[str], device: str | None)
 
     A second process counts too, from the largest model on. Equal models are counted once.
     """
-    here = partial(count_case, counters=counters, device=device)
+    here = partial(count, counters=counters, device=device)
     models = {case.model: case for case in cases if case.config.has_module}
     if counters:
         keep_freed_memory()
@@ -281,9 +281,9 @@ class ReproducedTable:
 
     def measured(self, row: str, counters: Sequence[str]) -> Count:
         """Count the row's model with each of ``counters``."""
-        return count_case(self.cases[row], counters)
+        return count(self.cases[row], counters)
 
-    def row(self, name: str, count: Count) -> ModelRow:
+    def row(self, name: str, counted: Count) -> ModelRow:
         """Return a row with its verdict. It has failures where the table expects another, or where a count is wrong."""
         row, case, (verdict, expected, because) = self.printed.row(name), self.cases[name], self.verdicts[name]
         costs: dict[str, Any] = {}
@@ -292,13 +292,13 @@ class ReproducedTable:
             costs[f"{column.name}_printed"] = row.printed.get(column.name)
             costs[QUANTITIES[column.name][1].key] = int(value) if column.name in ("active", "macs") else value
         if self.printed.column("activated"):
-            costs |= _forms(row, case, _params(count))
+            costs |= _forms(row, case, counted.params)
         return ModelRow(
             table=self.printed.name,
             row=name,
             preset=row.target,
             case=case,
-            count=count,
+            count=counted,
             verdict=verdict,
             expected_verdict=expected,
             because=because,
@@ -382,12 +382,6 @@ class ReproducedTable:
         )
         title = f"{self.printed.name}: vocabularies that the printed parameters imply"
         return [Table(f"{self.printed.name}-vocabulary", title, columns, rows, [note], below)]
-
-
-def _params(count: Count) -> int:
-    """Return the parameters of the module, else of the closed form."""
-    counted = counted_params(count)
-    return count.ledger.params if counted is None else counted
 
 
 def _params_of(row: figures.Row, columns: Sequence[figures.Figure]) -> dict[str, str]:

@@ -101,7 +101,7 @@ def tables(
     if target:
         columns.append(VERDICT)
         try:
-            counts = count_ranks(replace(target, plan=str(plan), backward=training), saved=saved)
+            counts = count_ranks(replace(target, plan=str(plan), backward=training), columns=["saved_bytes"] * saved)
         except UsageError as error:
             reasons = [str(error)]
     rows, moved = [], []

@@ -7,7 +7,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import headcount as hc
 from headcount.bench.case import Case
 from headcount.bench.counters import registry
-from headcount.bench.counting.case import count_case
+from headcount.bench.counting.devices import count_model, model_of
 from headcount.models.build import build, example_inputs
 
 d, h, d_h, d_r, d_v, d_c, d_q, T = 7168, 128, 128, 64, 128, 512, 1536, 4096
@@ -43,7 +43,7 @@ def test_grouped_products_are_all_that_pytorch_misses():
 )
 def test_every_counter_at_full_width(num_layers, macs, activations):
     case = Case.of("deepseek-v3", {"num_layers": num_layers, "num_dense_layers": 1})
-    found = count_case(case, registry.NAMES, device="meta", causes=True)
+    found = count_model(model_of(case), registry.NAMES, "meta")
     exact = T * (num_layers * (ATTENTION + SQUARE) + macs + WORDS)
     assert all(count.explained and not count.disagreement for count in found.tools)
     # patched F.silu

@@ -3,7 +3,7 @@
 import pytest
 
 from headcount.bench.case import Case
-from headcount.bench.counting.case import count_case
+from headcount.bench.counting.count import count
 from headcount.formulas import conventions
 from headcount.formulas.published.tables import load
 
@@ -51,5 +51,5 @@ def test_one_block(size, routed, stage):
 def test_table_convention_is_fvcores(row):
     # one block of each stage has every operation of the model
     case = Case.of(row.target, {"depths": (1, 1, 1, 1)})
-    (tool,) = count_case(case, ["fvcore"], device="meta").tools
+    (tool,) = count(case, ["fvcore"], device="meta").tools
     assert tool.macs == case.ledger.total_under(conventions.CONVENTIONS["exact_and_norms"])

@@ -1,6 +1,7 @@
 """The rules of each counter predict its count from the ledger and from the recorded calls."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import psutil
@@ -8,11 +9,10 @@ import pytest
 
 from headcount.bench.case import Case, ideal_form, ledger_of, resolve_lengths
 from headcount.bench.counters import registry
-from headcount.bench.counting import case as counting
-from headcount.bench.counting.count import count_module
+from headcount.bench.counting import count as counting
+from headcount.bench.counting import devices
 from headcount.bench.counting.result import Count
 from headcount.bench.targets.target import Target
-from headcount.formulas.ledger import Entry, Ledger
 from headcount.models.configs.make import make_config
 from headcount.models.configs.presets import PRESETS, preset
 from tests.cases import MODEL_FIELDS
@@ -28,18 +28,27 @@ def empty_cache():
     counting._COUNTS.clear()
 
 
-def measure_case(case, device, counters=(*registry.NAMES, "headcount"), **options):
+def build_case(case):
     config = make_config(MODEL_FIELDS[case])
     wanted = dict(batch_size=B, tgt_len=T, src_len=S, seq_len=T)
     lengths = resolve_lengths(config, {name: wanted[name] for name in config.lengths})
-    return counting.count_case(Case(case, config, lengths), counters, device=device, **options)
+    return Case(case, config, lengths)
+
+
+def measure_case(case, device, counters):
+    return counting.count(build_case(case), counters, device=device)
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 @pytest.mark.parametrize("case", CASES)
 def test_ledger_and_trace_predict_every_count(case, device):
-    found = measure_case(case, device, causes=True)
-    assert counting.disagreements(found, case) == []
+    built, counters = build_case(case), (*registry.NAMES, "headcount")
+    found = devices.count_model(devices.model_of(built), counters, device)
+    closed = measure_case(case, device, counters)
+    assert counting.disagreements(closed, case) == []
+    assert [replace(one, explanation=None) for one in found.tools] == [
+        replace(one, additions={}) for one in closed.tools
+    ]
     for count in found.tools:
         assert count.macs == count.predicted_macs == count.explanation.predicted_macs
         assert sum(cause.macs for cause in count.explanation.causes) == count.difference
@@ -68,17 +77,17 @@ def test_count_runs_once(monkeypatch):
 def test_large_model_is_counted_on_meta(macs, params, why, monkeypatch):
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=100))
     tool = SimpleNamespace(NAME="a tool", DEVICE="cpu")
-    ledger = Ledger((Entry("a", "linear", {"T": macs}, weight={"d_m": params}),))
-    assert counting.counter_device(tool, ledger, "cuda") == ("cuda", None)
-    where, reason = counting.counter_device(tool, ledger, None)
+    model = devices.Model("a model", None, 2 * params)
+    assert devices.tool_device(tool, model, "cuda", macs) == ("cuda", None)
+    where, reason = devices.tool_device(tool, model, None, macs)
     assert (where == "cpu", reason is None) == (why is None, why is None) and (why or "") in (reason or "")
 
 
 def test_counters_run_on_the_same_device_by_both_ways():
     """A preset, as a ledger and as a module, is counted on one device, with one integer."""
     case = Case.of("moh-vit-s-75")
-    (count,) = counting.count_case(case, ["ptflops-pytorch"]).tools
-    (tool,) = count_module(Target("moh-vit-s-75"), ["ptflops-pytorch"]).tools
+    (count,) = counting.count(case, ["ptflops-pytorch"]).tools
+    (tool,) = counting.count(Target("moh-vit-s-75"), ["ptflops-pytorch"]).tools
     assert (count.device, count.macs) == (tool.device, tool.macs) == ("cpu", 10_475_011_272)
 
 

@@ -9,8 +9,8 @@ import pytest
 from headcount import CHECKOUT
 from headcount.bench.case import Case
 from headcount.bench.counters import registry
-from headcount.bench.counting.case import count_case
 from headcount.bench.counting.choices import parse_counters
+from headcount.bench.counting.count import count
 from headcount.bench.macs.published import ReproducedTable
 from headcount.bench.targets.workers import Here
 from headcount.formulas.published import tables
@@ -88,5 +88,5 @@ def test_published_counts_are_current():
     assert by_table.keys() == {"moa-table1", "moa-table2", "moa-table3"}
     for name, rows in by_table.items():
         least = min(rows, key=lambda row: int(row["macs"]))
-        found = count_case(Case.of(tables.load(name).row(least["row"]).target), registry.NAMES)
+        found = count(Case.of(tables.load(name).row(least["row"]).target), registry.NAMES)
         assert {count.counter: str(count.macs) for count in found.tools}.items() <= least.items()

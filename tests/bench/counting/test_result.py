@@ -9,7 +9,7 @@ from torch import nn
 
 import headcount as hc
 from headcount.bench.case import Case
-from headcount.bench.counting.case import count_case
+from headcount.bench.counting.count import count as count_target
 from headcount.bench.counting.result import Count
 from headcount.bench.counting.tools import read
 from tests.bench.contractions.function_modules import module
@@ -92,7 +92,7 @@ def test_what_is_costly_is_found_at_the_first_use():
 
 def test_closed_form_has_the_parameters_of_its_ledger():
     case = Case.of("moh-llm-s-75")
-    count, ledger = count_case(case), case.ledger
+    count, ledger = count_target(case), case.ledger
     assert (count.macs, count.params, count.active_params) == (ledger.macs, ledger.params, ledger.active_params)
     assert (count.tools, count.modules, count.trace) == ((), None, None)
 

@@ -49,7 +49,7 @@ def test_options_reach_count_and_lock(folder, monkeypatch):
         counted.append((target.spec, target.settings, target.options(), roots))
         return Count("Net", Ledger(()), target)
 
-    monkeypatch.setattr(command, "count_module", count)
+    monkeypatch.setattr(command, "count", count)
     given = ["--device", "meta", "--allow-unsupported", "--elementwise", "include", "--formula", "mylib.op=a0*o"]
     given += ["--formula-set", "linalg", "--input", "1,7", "--input", "ids=1,5:long", "--dtype", "bfloat16"]
     given += ["--backward", "--seq-len", "11", "--images", "2"]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from headcount.bench.case import Case
-from headcount.bench.counting import case as counting
+from headcount.bench.counting import count as counting
 from headcount.bench.macs import published
 from headcount.bench.targets import workers
 from headcount.bench.targets.workers import Here
@@ -54,10 +54,10 @@ def run(monkeypatch, other, cases):
     def measured(case, counters, device):
         if all(model != case.model for model, *_ in counting._COUNTS):
             own.append(case.config.d_model // 8)
-        return counting.count_case(case, counters, device=device)
+        return counting.count(case, counters, device=device)
 
     monkeypatch.setattr(workers, "Workers", lambda number: other)
-    monkeypatch.setattr(published, "count_case", measured)
+    monkeypatch.setattr(published, "count", measured)
     with published.counting(cases, TOOLS, None) as counted:
         others = len(own)
         # another process has results of its own
@@ -68,7 +68,7 @@ def run(monkeypatch, other, cases):
 
 @pytest.mark.parametrize("limit", [0, 2, 4])
 def test_counts_do_not_depend_on_the_process(limit, monkeypatch):
-    wanted = [counting.count_case(case, TOOLS) for case in cases()]
+    wanted = [counting.count(case, TOOLS) for case in cases()]
     counting._COUNTS.clear()
     other = Other(limit)
     found, own = run(monkeypatch, other, cases())

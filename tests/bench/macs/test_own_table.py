@@ -400,7 +400,7 @@ def test_papers_rows_with_a_model_give_no_quantity():
     ],
 )
 def test_wrong_name_in_any_row_ends_before_a_count(table, monkeypatch, wrong, message):
-    monkeypatch.setattr("headcount.bench.macs.own.count_module", lambda *_, **__: pytest.fail("a model was counted"))
+    monkeypatch.setattr("headcount.bench.macs.own.count", lambda *_, **__: pytest.fail("a model was counted"))
     code, sections, err = table(f'[[row]]\ntarget = "model.py:make"\nprinted = 105\n\n[[row]]\n{wrong}\n')
     assert (code, sections) == (2, []) and message in err and err.count("error:") == 1
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from headcount.bench.accounts import Assumptions
 from headcount.bench.counting import module
 from headcount.bench.targets.target import Target
 
@@ -28,9 +29,8 @@ def count(tmp_path, monkeypatch):
 
     def answer(target, settings=(), *, counters=(), columns=(), context=None, window=None, **options):
         spec = target if isinstance(target, str) else write(tmp_path, target)
-        how = {"columns": columns, "context": context, "window": window, "roots": {}}
-        how["bytes_each"] = dict.fromkeys(("weight", "cached", "other"), 2)
-        return module.count(Target(spec, dict(settings), **options), counters, **how)
+        given = Assumptions(context=context, window=window)
+        return module.count(Target(spec, dict(settings), **options), counters, columns=columns, given=given, roots={})
 
     return answer
 

@@ -6,7 +6,7 @@ import time
 import pytest
 import torch
 
-from headcount.bench.counting.module import FAKE
+from headcount.bench.counting.devices import FAKE
 from headcount.bench.errors import EnvironmentMissing
 from headcount.bench.targets import config_file
 from headcount.bench.targets.config_file import build_from_config

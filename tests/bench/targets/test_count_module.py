@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 from headcount.bench.counters import base
-from headcount.bench.counting import module as count_module
+from headcount.bench.counting import copies, devices, tools
 from headcount.bench.counting.contractions import inputs_of
+from headcount.bench.counting.devices import FAKE
 from headcount.bench.counting.result import Parameter
 from headcount.bench.targets.user_code import UserCodeError
 
@@ -112,7 +113,7 @@ def test_data_dependent_module_is_counted_on_cpu(answer):
 @pytest.mark.parametrize(("limit", "macs", "device"), [(105, 210, "cpu"), (104, 105, "meta")])
 def test_small_module_is_also_run_on_its_device(answer, monkeypatch, limit, macs, device):
     """The module has one product of 3 x 5 x 7 on meta, and two elsewhere."""
-    monkeypatch.setattr(count_module, "MAX_CHECKED_MACS", limit)
+    monkeypatch.setattr(devices, "MAX_CHECKED_MACS", limit)
     why = "it counts 105 there and 210 on cpu" if device == "cpu" else None
     for function in ("by_device", "by_device_by_keyword"):
         assert macs_and_device(answer(function)) == (macs, device, why)
@@ -123,7 +124,7 @@ def test_failing_module_is_a_user_error(answer, monkeypatch):
         answer("fails")
     with pytest.raises(UserCodeError, match="^moving the module to cpu raised NotImplementedError: "):
         answer("on_meta", "cpu")
-    monkeypatch.setattr(count_module, "read", lambda *_, **__: 1 // 0)
+    monkeypatch.setattr(tools, "count_contractions", lambda *_, **__: 1 // 0)
     for function in ("linear", "lazy_by_keyword"):
         with pytest.raises(ZeroDivisionError):
             answer(function)
@@ -235,7 +236,7 @@ def test_meta_copy_keeps_sharing_and_frozen():
     module.frozen = nn.Parameter(torch.ones(7, dtype=torch.int8), requires_grad=False)
     module.register_buffer("table", torch.ones(11))
     module.again = module.table
-    found = count_module.copy_module(module, lambda tensor: tensor.to("meta"))
+    found = copies.copy_module(module, lambda tensor: tensor.to("meta"))
     assert found.one is found.other and found.again is found.table
     shapes = {"one": (3, 5), "frozen": (7,), "table": (11,)}
     assert {name: (*getattr(found, name).shape,) for name in shapes} == shapes
@@ -283,7 +284,7 @@ def reads(count, tmp_path):
 
 def test_router_that_reads_its_choice(reads):
     found = reads("router")
-    assert (found.macs, found.device) == (3 * 5 * 4 + 3 * 2 * 5 * 7, count_module.FAKE)
+    assert (found.macs, found.device) == (3 * 5 * 4 + 3 * 2 * 5 * 7, FAKE)
     assert any("are drawn: the MACs are the same with others" in note for note in found.notes)
 
 
@@ -296,5 +297,5 @@ def test_count_that_depends_on_drawn_values_says_so(reads):
 @pytest.mark.filterwarnings("ignore:.*weight_norm")
 def test_weight_norm_has_a_copy_without_values(reads):
     found = reads("normed")
-    assert (found.macs, found.device) == (2 * 5 * 7, count_module.FAKE)
+    assert (found.macs, found.device) == (2 * 5 * 7, FAKE)
     assert not any("drawn" in note for note in found.notes)

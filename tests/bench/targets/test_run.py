@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from headcount.bench.commands.count import main
-from headcount.bench.counting.count import count_module
+from headcount.bench.counting.count import count
 from headcount.bench.errors import EnvironmentMissing, UsageError
 from headcount.bench.targets.process import run_isolated
 from headcount.bench.targets.target import Target
@@ -224,5 +224,5 @@ def test_a_kernel_of_triton_needs_a_gpu(tmp_path, monkeypatch):
     )
     monkeypatch.chdir(tmp_path)
     with pytest.raises(EnvironmentMissing, match="kernel of Triton, which needs a GPU") as refused:
-        count_module(Target("launched.py:make"))
+        count(Target("launched.py:make"))
     assert "\n" not in str(refused.value) and refused.value.exit_code == 3

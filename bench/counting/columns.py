@@ -1,0 +1,249 @@
+"""Measure the columns of a user's module that need a run of their own: a step, a training step, masks with values."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from math import ceil
+from typing import Any
+
+import psutil
+import torch
+
+from headcount.bench.accounts import Assumptions, NoAccount
+from headcount.bench.contractions import costs
+from headcount.bench.counting.copies import FakeWeights, on_meta, with_fake_weights
+from headcount.bench.counting.decode_step import DecodeStep, decode_step
+from headcount.bench.counting.result import Count, Unknown
+from headcount.bench.counting.tools import ModuleCall, RecordedCall
+from headcount.bench.targets.user_code import LONGEST, Built, UserCodeError
+from headcount.bench.trace.events import Trace, tensors_in
+from headcount.bench.trace.memory import Activations, measure_activations
+from headcount.bench.trace.modes import tensors_of
+from headcount.models.configs.numbers import whole_bytes
+
+MAX_MASK_BYTES = 8
+"""Bytes that a library takes at most for a pair of a query and a key while it makes a mask."""
+INPUT_GRADIENTS = "Gradients of floating-point inputs are in the training step, as of a layer in a larger model"
+
+
+@dataclass
+class Runs:
+    """A counted module, and its further runs, each made at the first use.
+
+    Attributes:
+        built: the module and its inputs.
+        options: those of RecordedCall by which it was counted.
+        count: its count.
+        given: the assumptions of the columns.
+    """
+
+    built: Built
+    options: Mapping[str, Any]
+    count: Count
+    given: Assumptions
+    bytes_each: dict[str, Fraction] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.bytes_each = {kind: Fraction(size) for kind, size in self.given.bytes_each.items()}
+
+    def run(self, call: ModuleCall, backward: bool = False) -> Count:
+        """Return the count of another call."""
+        return RecordedCall(*call, **{**self.options, "backward": backward}).headcount
+
+    @property
+    def window(self) -> int | None:
+        """The window that is given, None where it is the model's own. Raises UserCodeError for another than that."""
+        given, own = self.given.window, self.built.window
+        if given is not None and own not in (None, given):
+            raise UserCodeError(f"--window {given}: the configuration has a window of {own}; --set changes it")
+        return None if own is not None else given
+
+    @cached_property
+    def step(self) -> DecodeStep:
+        """The decode step after which the context is stored."""
+        return decode_step(*on_meta(self.built.call), self.given.context, self.window)
+
+    @cached_property
+    def step_count(self) -> Count:
+        """The count of that step."""
+        return self.run((self.step.module, (), self.step.kwargs))
+
+    @cached_property
+    def forward(self) -> Count:
+        """The count of a forward pass: the one that there is, or another where that has a backward pass too."""
+        return self.run(on_meta(self.built.call)) if self.options["backward"] else self.count
+
+    @cached_property
+    def training(self) -> Activations:
+        """The bytes of activations of a training step."""
+        return self.activations(training=True)
+
+    def activations(self, training: bool) -> Activations:
+        """Return the bytes of activations of a training step, or of a forward pass."""
+        size = self.bytes_each["other"]
+        return measure_activations(*on_meta(self.built.call), training=training, element_bytes=size)
+
+
+Measure = Callable[[Runs], int | Fraction]
+MEASURES: dict[str, Measure] = {}
+"""The function that measures a column, by the column's name. It raises NoAccount where there is no value."""
+
+
+def measures(function: Measure) -> Measure:
+    """Register the function of the column of its name."""
+    MEASURES[function.__name__] = function
+    return function
+
+
+def measure_columns(
+    names: Sequence[str], built: Built, options: Mapping[str, Any], count: Count, given: Assumptions
+) -> tuple[dict[str, int | Unknown], list[str]]:
+    """Return the values of the columns of ``names`` that MEASURES has, and sentences about them.
+
+    Raises UserCodeError for a window that is not the model's.
+    """
+    runs = Runs(built, options, count, given)
+    _ = runs.window
+    found = {name: _measure(MEASURES[name], runs) for name in names if name in MEASURES}
+    notes: list[str] = []
+    if isinstance(found.get("kv_bytes"), int):
+        notes += _cache_notes(runs.step, runs.bytes_each["cached"])
+    if isinstance(found.get("training_macs"), int) and any(x.is_floating_point() for x in tensors_of(built.call[1:])):
+        notes.append(INPUT_GRADIENTS)
+    return found, notes
+
+
+def _measure(function: Measure, runs: Runs) -> int | Unknown:
+    """Return the value of a column, or why there is none."""
+    try:
+        value = function(runs)
+    except (UserCodeError, NoAccount) as reason:
+        return Unknown(str(reason))
+    except Exception as error:
+        return Unknown(f"a run on meta raised {_first_line(error)}")
+    try:
+        return whole_bytes(value)
+    except ValueError as reason:
+        return Unknown(str(reason))
+
+
+def _cache_notes(step: DecodeStep, element_bytes: Fraction) -> Iterator[str]:
+    """Yield a sentence where the library drops keys and values after a step that has read them."""
+    if step.read > step.after:
+        read, after = (ceil(elements * element_bytes) for elements in (step.read, step.after))
+        yield f"The cache holds {after:,} bytes between steps, fewer than the {read:,} bytes that a step reads"
+
+
+@measures
+def kv_bytes(runs: Runs) -> Fraction:
+    """Return the bytes of the cache after the step."""
+    return runs.step.after * runs.bytes_each["cached"]
+
+
+@measures
+def kv_token_bytes(runs: Runs) -> Fraction:
+    """Return the bytes that the step adds to the cache of one sequence."""
+    return (runs.step.after - runs.step.before) // runs.step.batch * runs.bytes_each["cached"]
+
+
+@measures
+def decode_macs(runs: Runs) -> int:
+    """Return the MACs of the step."""
+    return runs.step_count.macs
+
+
+@measures
+def decode_bytes(runs: Runs) -> Fraction:
+    """Return the bytes that the step must move: used weights, the cache, the new keys and values."""
+    cached = (runs.step.read + runs.step.new) * runs.bytes_each["cached"]
+    return costs.weights_read(runs.step_count.trace) * runs.bytes_each["weight"] + cached
+
+
+@measures
+def training_macs(runs: Runs) -> int:
+    """Return the MACs of a training step, without scores that fused attention computes again."""
+    count = runs.run(on_meta(runs.built.call), backward=True)
+    return count.macs - sum(entry.size for entry in count.ledger if entry.kind.endswith("_recompute"))
+
+
+@measures
+def forward_bytes(runs: Runs) -> Fraction:
+    """Return the bytes that any forward pass moves: used weights once, and without tokens input and output once."""
+    trace, each = runs.forward.trace, runs.bytes_each
+    return costs.weights_read(trace) * each["weight"] + _input_and_output(trace) * each["other"]
+
+
+@measures
+def saved_bytes(runs: Runs) -> int:
+    """Return the bytes of activations that the forward pass leaves for the backward pass."""
+    return runs.training.saved_bytes
+
+
+@measures
+def peak_training_bytes(runs: Runs) -> int:
+    """Return the most bytes that are live at once in a training step."""
+    return runs.training.peak_bytes
+
+
+@measures
+def peak_forward_bytes(runs: Runs) -> int:
+    """Return the most bytes that are live at once in a forward pass."""
+    return runs.activations(training=False).peak_bytes
+
+
+@measures
+def causal_macs(runs: Runs) -> int:
+    """Return the MACs without the pairs that masks hide."""
+    return _macs_of_masks(runs, None, "a mask is not known")
+
+
+@measures
+def windowed_macs(runs: Runs) -> int:
+    """Return the MACs without the pairs that masks or the given window hide."""
+    if runs.given.window is None and runs.built.window is None:
+        raise NoAccount("attention has no window; --window N gives it one")
+    if runs.window is None:
+        return causal_macs(runs)
+    return _macs_of_masks(runs, runs.window, "attention has a mask that is neither causal nor the window")
+
+
+def _macs_of_masks(runs: Runs, window: int | None, unknown: str) -> int:
+    """Return the MACs without the pairs that masks and the window hide. Raises NoAccount where they are ``unknown``.
+
+    Where the count was without values of masks, a further run has values of inputs and of what is made from them.
+    """
+    macs = costs.causal_macs(runs.count.trace, runs.count.run.by_event, window)
+    if macs is not None:
+        return macs
+    _, *inputs = runs.built.call
+    if any(tensor.is_meta for tensor in tensors_of(inputs)):
+        raise NoAccount(unknown)
+    _check_masks_fit(inputs)
+    try:
+        found = runs.run(with_fake_weights(runs.built.call, FakeWeights(seed=0)), backward=runs.options["backward"])
+        macs = costs.causal_macs(found.trace, found.run.by_event, window)
+    except Exception as error:
+        raise NoAccount(f"a run with weights that have no values raised {_first_line(error)}") from None
+    if macs is None:
+        raise NoAccount(unknown)
+    return macs
+
+
+def _check_masks_fit(inputs: Any) -> None:
+    """Raise NoAccount where masks over all pairs of tokens would take too much memory."""
+    sizes = [tensor.shape for tensor in tensors_of(inputs) if not tensor.is_floating_point() and tensor.dim() == 2]
+    for batch, tokens in sizes:
+        if batch * tokens**2 * MAX_MASK_BYTES > psutil.virtual_memory().available // 2:
+            raise NoAccount(f"masks of {tokens:,} x {tokens:,} pairs take more than half of the free memory")
+
+
+def _input_and_output(trace: Trace) -> int:
+    """Return the floating-point elements of inputs and results of a module that takes no tokens."""
+    facts = dict.fromkeys(tensors_in((trace.args, tuple(trace.kwargs.values()))))
+    is_float = {fact: getattr(torch, fact.dtype).is_floating_point for fact in (*facts, *tensors_in(trace.out))}
+    return sum(fact.numel for fact in is_float if is_float[fact]) if all(is_float[fact] for fact in facts) else 0
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:LONGEST]}"
