@@ -28,7 +28,7 @@ from headcount.models.configs.registry import MODELS
 from headcount.models.configs.suggest import choices
 
 if TYPE_CHECKING:
-    from headcount.bench.counting.result import Count
+    from headcount.bench.counting.result import Count, Unknown
 
 RECIPES = {
     "adamw-mixed": {"weights": 2, "gradients": 2, "master weights": 4, "two moments": 8},
@@ -92,7 +92,10 @@ class Assumptions:
 
 
 class Account:
-    """A value of a case and its column; decorates the function of the value, which has the name of the account.
+    """A value and its column; decorates the function of the value, which has the name of the account.
+
+    Its first argument is a Case, a Count where the account is ``of_counts``, and a Count alone where it is ``of_runs``.
+    What a module has after a further run is no function here, but in bench.counting.columns.
 
     Args:
         head: heading of the column.
@@ -100,19 +103,22 @@ class Account:
         of_heads: whether the ideal form changes it.
         in_bytes: keys of Assumptions.bytes_each whose numbers the value measures; the column's unit states their bytes.
         needs: assumptions without a default.
+        of_counts: whether the function takes a Count too.
+        of_runs: whether it takes a Count alone.
         options: those of the column.
     """
 
-    value: Callable[[Case, Assumptions], Any]
+    value: Callable[[Any, Assumptions], Any]
 
     def __init__(
         self, head: str, *statements: str, of_heads: bool = True, in_bytes: tuple[str, ...] = (),
-        needs: tuple[str, ...] = (), **options: Any,
+        needs: tuple[str, ...] = (), of_counts: bool = False, of_runs: bool = False, **options: Any,
     ) -> None:  # fmt: skip
         self.head, self.statements, self.needs = head, statements, needs
         self.of_heads, self.in_bytes, self.options = of_heads, in_bytes, options
+        self.of_counts, self.of_runs = of_counts, of_runs
 
-    def __call__(self, value: Callable[[Case, Assumptions], Any]) -> Callable[[Case, Assumptions], Any]:
+    def __call__(self, value: Callable[[Any, Assumptions], Any]) -> Callable[[Any, Assumptions], Any]:
         """Register the account and return its function as it is."""
         self.value = value
         ACCOUNTS[value.__name__] = self
@@ -168,12 +174,14 @@ STATEMENTS = {
 """Assumptions of accounts as text, in the order of a table's notes."""
 
 ACCOUNTS: dict[str, Account] = {}
-
+OF_PRESETS, OF_RUNS = "known of presets alone", "known of a module that runs alone"
+"""Reasons for a missing value."""
 
 CACHED, STEP = ("cached",), ("weight", "cached")
 BOUND = {"kind": "text", "width": 11, "needs": ("peak_macs_per_s", "bytes_per_s")}
-PERCENT = {"kind": "fixed", "digits": 2, "unit": "%", "of": "", "needs": ("rule", "seconds", "peak")}
-FLOPS = {"of": "FLOPs", "unit": "FLOPs", "width": 23, "needs": ("rule",)}
+RULE = {"of_counts": True, "needs": ("rule",)}
+PERCENT = {**RULE, "kind": "fixed", "digits": 2, "unit": "%", "of": "", "needs": ("rule", "seconds", "peak")}
+FLOPS = {**RULE, "of": "FLOPs", "unit": "FLOPs", "width": 23}
 INTENSITY = {"kind": "fixed", "digits": 3, "width": 11, "of": ""}
 
 
@@ -378,19 +386,21 @@ def _masked_macs(case: Case, window: int | None) -> int:
     return case.ledger.macs - attention.macs + causal_half(attention, window).macs
 
 
-@Account("MACs per\ntarget token", "token", kind="fixed", digits=2, width=19)
-def macs_per_token(case: Case, given: Assumptions) -> int | Fraction:
+@Account("MACs per\ntarget token", "token", of_counts=True, kind="fixed", digits=2, width=19)
+def macs_per_token(case: "Case | Count", given: Assumptions) -> int | Fraction:
     """Return the MACs of the forward pass per target token. Raises NoAccount for an image model."""
+    if not isinstance(case, Case):
+        return divide(case.macs, tokens_of(case, CONVENTIONS["exact"]))
     tokens = case.lengths.get("tgt_len") or case.lengths.get("seq_len")
     if tokens is None:
         raise NoAccount("the input is no sequence of tokens")
-    return divide(case.ledger.macs, case.lengths["batch_size"] * tokens)
+    return divide(case.macs, case.samples * tokens)
 
 
-@Account("MACs per\nsample", "token", kind="fixed", digits=2, width=19)
-def macs_per_sample(case: Case, given: Assumptions) -> int | Fraction:
+@Account("MACs per\nsample", "token", of_counts=True, kind="fixed", digits=2, width=19)
+def macs_per_sample(case: "Case | Count", given: Assumptions) -> int | Fraction:
     """Return the MACs of the forward pass per sequence or image of the batch."""
-    return divide(case.ledger.macs, case.lengths["batch_size"])
+    return divide(case.macs, case.samples)
 
 
 @Account("training step\nMACs", "training", width=19)
@@ -440,10 +450,10 @@ def _utilisation(case: "Case | Count", rule: Rule, given: Assumptions) -> Fracti
     return 100 * utilisation(flops_per_token(case, rule), tokens, given.seconds, given.devices, given.peak)
 
 
-@Account("training\nstate bytes", "state", of="bytes", width=19)
-def training_state_bytes(case: Case, given: Assumptions) -> int:
+@Account("training\nstate bytes", "state", of_counts=True, of="bytes", width=19)
+def training_state_bytes(case: "Case | Count", given: Assumptions) -> int:
     """Return the bytes of weights, gradients and optimizer states, without activations."""
-    return state_bytes(case.ledger.params - case.ledger.frozen_params, case.ledger.frozen_params, given)
+    return state_bytes(case.trainable_params, case.params - case.trainable_params, given)
 
 
 def state_bytes(trained: int, frozen: int, given: Assumptions) -> int:
@@ -503,18 +513,36 @@ OTHER_FLOPS = {f"{name}_flops": kinds for name, kinds in prices.GROUPS.items()} 
 def _other_flops(head: str, name: str, **options: Any) -> None:
     """Register the FLOPs of the kinds ``OTHER_FLOPS[name]`` as an account."""
 
-    def value(case: Case, given: Assumptions) -> int:
-        by_kind = prices.other_flops(case.ledger, given.prices)
-        return sum(by_kind[kind] for kind in OTHER_FLOPS[name])
+    def value(case: "Case | Count", given: Assumptions) -> int:
+        if isinstance(case, Case):
+            by_kind = prices.other_flops(case.ledger, given.prices)
+        elif case.other_flops is None or given.prices != prices.PRICES:
+            raise NoAccount(OF_PRESETS)
+        else:
+            by_kind = case.other_flops
+        return sum(by_kind.get(kind, 0) for kind in OTHER_FLOPS[name])
 
     value.__name__ = name
-    Account(head, "prices", of="FLOPs", unit="FLOPs", **options)(value)
+    Account(head, "prices", of_counts=True, of="FLOPs", unit="FLOPs", **options)(value)
 
 
 _other_flops("softmax", "softmax_flops")
 _other_flops("norms", "norm_flops")
 _other_flops("elementwise", "elementwise_flops")
 _other_flops("other\noperations", "other_flops", width=19)
+
+
+@Account("bytes\nmoved", of_runs=True, of_heads=False, of="bytes")
+def bytes_moved(count: "Count", given: Assumptions) -> int | None:
+    """Return the bytes that operations move as they are executed, each by itself."""
+    return count.bytes_moved
+
+
+@Account("MACs per\nbyte moved", of_runs=True, of_heads=False, **INTENSITY)
+def intensity(count: "Count", given: Assumptions) -> Fraction:
+    """Return the MACs per byte that operations move as they are executed."""
+    return Fraction(count.macs, count.bytes_moved or 1)
+
 
 OPTIONS = {"peak_macs_per_s": "--peak-macs", "bytes_per_s": "--bandwidth", "rule": "--rules"}
 """Options of assumptions with another name."""
@@ -534,10 +562,6 @@ def check(names: Sequence[str], given: Assumptions, more: Collection[str] = ()) 
             raise UsageError(f"column {name} needs {needed}")
     if len(set(names)) != len(names):
         raise UsageError(f"a column is given twice in {', '.join(names)}")
-
-
-MODULE_ACCOUNTS = ("training_flops_per_token", "training_flops_per_step", "mfu", "hfu")
-"""Accounts whose functions take a Count too."""
 
 
 def read_prices(path: str | Path) -> dict[str, int]:
@@ -579,8 +603,18 @@ def ideal_statement(cases: Iterable[Case]) -> str:
 
 
 def value_of(name: str, case: "Case | Count", given: Assumptions) -> Any:
-    """Return the value of an account. Raises NoAccount or UsageError where there is none."""
+    """Return the value of an account of a closed form, or of a module that has run.
+
+    Raises NoAccount or UsageError where there is none.
+    """
     account = ACCOUNTS[name]
+    if isinstance(case, Case):
+        if account.of_runs:
+            raise NoAccount(OF_RUNS)
+    elif name in (case.columns or {}):
+        return known((case.columns or {})[name])
+    elif not (account.of_counts or account.of_runs):
+        raise NoAccount(OF_PRESETS)
     value = account.value(case, given)
     try:
         return whole_bytes(value) if account.in_bytes else value
@@ -588,14 +622,19 @@ def value_of(name: str, case: "Case | Count", given: Assumptions) -> Any:
         raise NoAccount(str(reason)) from None
 
 
-def values(
-    names: Sequence[str], case: "Case | Count", given: Assumptions, value: Callable[..., Any] = value_of
-) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the raw values of accounts by name, each as ``value`` gives it, and the reason for each that is None."""
+def known(value: "int | Unknown") -> int:
+    """Return a measured value. Raises NoAccount, with the reason, for one that is not known."""
+    if isinstance(value, int):
+        return value
+    raise NoAccount(value.reason)
+
+
+def values(names: Sequence[str], case: "Case | Count", given: Assumptions) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the raw values of accounts by name, and the reason for each that is None."""
     found, missing = {}, {}
     for name in names:
         try:
-            found[name] = value(name, case, given)
+            found[name] = value_of(name, case, given)
         except (NoAccount, UsageError) as reason:
             found[name], missing[name] = None, str(reason)
     return found, missing

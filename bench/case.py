@@ -96,6 +96,21 @@ class Case:
         """Return the exact ledger. Raises ConfigError for a length that the model has no positions for."""
         return ledger_of(self.config, self.lengths, self.sizes)
 
+    @property
+    def macs(self) -> Size:
+        """Multiply-accumulates of one forward pass."""
+        return self.ledger.macs
+
+    @property
+    def params(self) -> Size:
+        """All parameters."""
+        return self.ledger.params
+
+    @property
+    def trainable_params(self) -> Size:
+        """Parameters that training changes."""
+        return self.ledger.params - self.ledger.frozen_params
+
     def step(self, stored: Size, new: Size = 1) -> Ledger:
         """Return the ledger of ``new`` tokens with ``stored`` in the cache afterwards, of a model that decodes."""
         return ledger_of(self.config, self.lengths, self.sizes, T=new, n=stored - new)

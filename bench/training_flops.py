@@ -35,6 +35,8 @@ def tokens_of(case: "Case | Count", rule: Rule) -> int:
     Rules are per token of one sequence, and a rule of causal pairs is of models with causal attention.
     """
     if not isinstance(case, Case):
+        if not case.tokens:
+            raise UsageError("the inputs have no tokens: no input_ids, integers, nor B x T x width")
         return case.tokens
     tokens = case.length
     if tokens is None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from headcount.bench.accounts import Assumptions
 from headcount.bench.case import Case
 from headcount.bench.cli import Parser, add_output, serve
 from headcount.bench.column import plural
@@ -15,6 +16,7 @@ from headcount.bench.commands.options import (
     refuse,
 )
 from headcount.bench.counting.choices import check_device, parse_counters
+from headcount.bench.counting.count import count
 from headcount.bench.counting.result import Count
 from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError
@@ -65,7 +67,8 @@ def _models(args: argparse.Namespace) -> Result:
     """Return the differences of two models, with a counter that checks each crossover."""
     if len(args.models) != 2:
         raise UsageError(ONE_OR_TWO)
-    given, (a, b) = assumptions_of(args), _sides(args)
+    given = assumptions_of(args)
+    a, b = _sides(args, given)
     if isinstance(a, Count) or isinstance(b, Count):
         if args.counter or args.columns:
             raise UsageError("--counter and --columns go with models that are counted now, and no file of a count")
@@ -84,7 +87,8 @@ def _models(args: argparse.Namespace) -> Result:
             case.check_runs()
     tables = compare.tables(a, b, counters, args.device)
     if args.columns:
-        tables = columns.of_comparison(tables, (a, b), args.columns, given)
+        sides = [side if isinstance(side, Case) else side.count for side in (a, b)]
+        tables = columns.of_comparison(tables, sides, args.columns, given)
     # the rows of crossovers, where they are printed
     tables = [realised(table) for table in tables]
     crossed = [row for table in tables for row in table.rows if isinstance(row, compare.CrossoverRow)]
@@ -115,10 +119,10 @@ def _sentence(difference: int, crossed: Sequence[Any], in_flops: bool) -> str:
     return f"{out}."
 
 
-def _sides(args: argparse.Namespace) -> list[cases.Side]:
+def _sides(args: argparse.Namespace, assumed: Assumptions | None = None) -> list[cases.Side]:
     """Return the models, with the options that change them."""
     given = {name: value for name in TARGET if (value := getattr(args, name)) not in (None, [])}
-    return cases.parse_sides(args.models, given)
+    return cases.parse_sides(args.models, given, args.columns, assumed)
 
 
 def _plans(args: argparse.Namespace) -> Result:
@@ -130,12 +134,9 @@ def _plans(args: argparse.Namespace) -> Result:
     for text in args.models:
         if split(text)[0] not in PRESETS:
             raise UsageError(f"--plan compares presets, and {text} is none")
-    found, names, sides = [], [], dict(zip(args.models, _sides(args), strict=True))
-    for text, plan in pairs:
-        slowest = max(replace(sides[text], plan=parse_plan(plan)).ranks, key=lambda cost: cost.step_macs)
-        names.append(f"{text}, {plan}, stage {slowest.stage}")
-        found.append(Count(text, slowest.ledger, collectives=slowest.transfers))
-    return _counts(args, found, names)
+    sides = dict(zip(args.models, _sides(args), strict=True))
+    found = [count(replace(sides[text], name=text, plan=parse_plan(plan))) for text, plan in pairs]
+    return _counts(args, found, [one.name for one in found])
 
 
 def _rules(args: argparse.Namespace) -> Result:

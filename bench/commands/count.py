@@ -159,7 +159,7 @@ def _module(args: argparse.Namespace) -> Result:
     if has_closed_form(target.spec):
         case = Case.of(target.spec, target.settings, target.lengths, called=text)
         case.check_runs()
-    check(args.columns, given, () if case else columns.OF_RUN)
+    check(args.columns, given)
     if args.plot:
         check_format(args.plot)
         require_package("matplotlib")

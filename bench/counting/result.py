@@ -338,6 +338,12 @@ class Count:
         return sizes[0] * sizes[1] if len(sizes) == 3 else None
 
     @property
+    def samples(self) -> int:
+        """Sequences or images of the first input; 1 of an input of one size."""
+        sizes, _ = self.first_input
+        return sizes[0] if len(sizes) > 1 else 1
+
+    @property
     def first_input(self) -> tuple[list[int], str]:
         """Sizes and type of the ids among the inputs, a decoder's first; else of input 1."""
         found = {place: text.split() for place, _, text in (line.partition(": ") for line in self.inputs)}

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from headcount.bench.accounts import Assumptions
 from headcount.bench.case import LENGTHS as PRESET_LENGTHS
 from headcount.bench.case import Case
 from headcount.bench.contractions.modules import outer_paths
@@ -115,8 +116,12 @@ def blocks_of(count: Count) -> dict[str, str]:
     return found
 
 
-def parse_sides(texts: Sequence[str], given: Mapping[str, Any]) -> list[Side]:
+def parse_sides(
+    texts: Sequence[str], given: Mapping[str, Any], columns: Sequence[str] = (), assumed: Assumptions | None = None
+) -> list[Side]:
     """Return the models that ``texts`` name, each with those options of ``given`` that change it.
+
+    A module has the ``columns`` that need a further run too, under the assumptions ``assumed``.
 
     Raises UsageError for an option that changes none of them, and for the file of a count beside a preset, and what
     parse raises.
@@ -128,7 +133,10 @@ def parse_sides(texts: Sequence[str], given: Mapping[str, Any]) -> list[Side]:
             raise UsageError(f"{flag(name)} is no option of these models: {'; '.join(each)}")
     # files first: a missing one is the error, not the preset on the other side
     order = sorted(takes, key=is_saved, reverse=True)
-    found = {text: parse(text, **{name: given[name] for name in takes[text] if name in given}) for text in order}
+    found = {}
+    for text in order:
+        own = {name: given[name] for name in takes[text] if name in given}
+        found[text] = parse(text, columns, assumed, **own)
     if isinstance(found[order[0]], Count) and isinstance(found[order[-1]], Case):
         raise UsageError(f"{order[0]} is compared with a file of a count or a module FILE.py:FUNCTION, not {order[-1]}")
     return [found[text] for text in texts]
@@ -146,7 +154,7 @@ def options_of(text: str) -> Sequence[str]:
     return ("set", *PRESET_LENGTHS)
 
 
-def parse(text: str, **options: Any) -> Side:
+def parse(text: str, columns: Sequence[str] = (), assumed: Assumptions | None = None, **options: Any) -> Side:
     """Return the case of ``TARGET,NAME=VALUE,…`` with the ``options`` of parse_target, or the count in a file.
 
     Raises ConfigError, with the valid names, for a preset, field, value or length that does not exist, and UsageError
@@ -157,7 +165,7 @@ def parse(text: str, **options: Any) -> Side:
     given = dict.fromkeys(("set", "input", "dtype")) | options
     target = parse_target(text, Namespace(**given))
     if ":" in target.spec or is_configuration(target.spec):
-        return CountedCase(target, count(target))
+        return CountedCase(target, count(target, columns=columns, given=assumed))
     called = ",".join((text, *(given["set"] or ())))
     case = Case.of(target.spec, target.settings, target.lengths, called=called)
     # Raise for a length beyond the model's positions before anything is printed.

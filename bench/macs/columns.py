@@ -1,31 +1,22 @@
 """Columns of --columns: added to another table, or a table of cases. Importable without torch."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from functools import partial
 from typing import Any
 
 from headcount.bench.accounts import (
     ACCOUNTS,
-    MODULE_ACCOUNTS,
-    OTHER_FLOPS,
     Assumptions,
-    NoAccount,
     check,
     ideal_statement,
-    state_bytes,
     statement,
-    value_of,
     values,
 )
 from headcount.bench.case import Case, describe_input
 from headcount.bench.column import Column, macs_column
-from headcount.bench.counting.result import Count, Unknown
-from headcount.bench.errors import UsageError
+from headcount.bench.counting.result import Count
 from headcount.bench.result import Row, Table, to_json
-from headcount.formulas import prices
-from headcount.formulas.ledger import divide
 
 IDEAL = "_ideal"
 """The suffix of column keys for the ideal form."""
@@ -51,19 +42,18 @@ class Accounts:
         return {**to_json(self.values), "missing": dict(self.missing)}
 
 
-REFERENCE = "the reference implementation"
-"""The model whose activations are measured for a preset."""
+REFERENCE, MODEL = "the reference implementation", "the model"
+"""The model whose activations are measured, for a preset and for a module."""
 
 
 def with_accounts(
     table: Table,
     names: Sequence[str],
     given: Assumptions,
-    value: Callable[..., Any] = value_of,
     model: str = REFERENCE,
     with_ideal: bool = True,
 ) -> Table:
-    """Return ``table`` with the accounts ``names`` of its rows' cases, by ``value``, behind its columns.
+    """Return ``table`` with the accounts ``names`` of its rows' cases behind its columns.
 
     ``with_ideal``: where cases have ideal forms, accounts that depend on heads have a second column for the ideal form.
     Notes give the reason for each dash, and the assumptions; activations are measured of ``model``.
@@ -79,7 +69,7 @@ def with_accounts(
             columns.append(replace(column, key=key, head=head, value=partial(_account, key)))
     rows = []
     for row in table.rows:
-        found, missing = values(names, row.case, given, value)
+        found, missing = values(names, row.case, given)
         if of_heads and row.case.ideal:
             of_ideal, reasons = values(of_heads, row.case.ideal, given)
         else:
@@ -87,15 +77,14 @@ def with_accounts(
         found |= {name + IDEAL: one for name, one in of_ideal.items()}
         missing |= {name + IDEAL: reason for name, reason in reasons.items()}
         rows.append(replace(row, accounts=Accounts(found, missing)))
-    about = statement([name for name in names if name in ACCOUNTS], given, model)
+    about = statement(names, given, model)
     above = [*table.above, about, *([ideal] if ideal else [])]
     return replace(table, columns=columns, rows=rows, above=above)
 
 
 def account_column(name: str, given: Assumptions) -> Column:
     """Return the column of an account, of rows that have ``accounts``."""
-    column = OF_RUN.get(name) or ACCOUNTS[name].column(given)
-    return replace(column, value=partial(_account, name))
+    return replace(ACCOUNTS[name].column(given), value=partial(_account, name))
 
 
 def _account(name: str, row: Any) -> Any:
@@ -120,16 +109,15 @@ def of_table(table: Table, names: Sequence[str], given: Assumptions) -> Table:
 
 
 def of_comparison(
-    tables: Sequence[Table], sides: Sequence[Any], names: Sequence[str], given: Assumptions
+    tables: Sequence[Table], sides: Sequence[Case | Count], names: Sequence[str], given: Assumptions
 ) -> list[Table]:
     """Return the tables that have columns of ``names``, with these alone, and the accounts of both sides."""
     check(names, given, [column.key for one in tables for column in one.columns])
     keys = set(names)
     found = [selected(one, names) for one in tables if keys & {column.key for column in one.columns}]
     wanted = [name for name in names if name in ACCOUNTS]
-    if wanted and not all(isinstance(side, Case) for side in sides):
-        raise UsageError(f"{', '.join(wanted)} are columns of presets, not of your modules")
-    return [*found, table_of(sides, " and ".join(side.name for side in sides), wanted, given)] if wanted else found
+    heading = " and ".join(side.name if isinstance(side, Case) else side.label for side in sides)
+    return [*found, table_of(sides, heading, wanted, given)] if wanted else found
 
 
 def selected(table: Table, names: Sequence[str]) -> Table:
@@ -138,35 +126,6 @@ def selected(table: Table, names: Sequence[str]) -> Table:
     first, wanted = table.columns[0].key, [key for name in names for key in (name, name + IDEAL)]
     found = table.only(first, *(key for key in wanted if key in keys and key != first))
     return replace(found, columns=[replace(column, priority=0) for column in found.columns])
-
-
-OF_RUN = {
-    "bytes_moved": Column("bytes_moved", "bytes\nmoved", kind="int", of="bytes", width=14),
-    "intensity": Column("intensity", "MACs per\nbyte moved", kind="fixed", digits=3, width=11),
-}
-"""Columns of a user module that no preset has: of its operations as executed, each by itself."""
-
-
-def _module_value(name: str, count: Count, given: Assumptions) -> Any:
-    """Return the value of an account or of a column of OF_RUN. Raises NoAccount where a module has none."""
-    if name in ("macs_per_token", *MODULE_ACCOUNTS) and not count.tokens:
-        raise NoAccount("the inputs have no tokens: no input_ids, integers, nor B x T x width")
-    if name in MODULE_ACCOUNTS:
-        return value_of(name, count, given)
-    sizes, _ = count.first_input
-    known = {
-        "macs_per_token": divide(count.macs, count.tokens or 1),
-        "macs_per_sample": divide(count.macs, sizes[0] if sizes else 1),
-        "training_state_bytes": state_bytes(count.trainable_params, count.params - count.trainable_params, given),
-        "bytes_moved": count.bytes_moved,
-        "intensity": Fraction(count.macs, count.bytes_moved or 1),
-    }
-    if count.other_flops is not None and given.prices == prices.PRICES:
-        known |= {key: sum(count.other_flops.get(kind, 0) for kind in kinds) for key, kinds in OTHER_FLOPS.items()}
-    found = (known | dict(count.columns or {})).get(name, Unknown("known of presets alone"))
-    if isinstance(found, Unknown):
-        raise NoAccount(found.reason)
-    return found
 
 
 @dataclass(frozen=True)
@@ -191,15 +150,17 @@ class MemoryRow(Row):
 def of_module(count: Count, heading: str, names: Sequence[str], given: Assumptions) -> Table[MemoryRow]:
     """Return a table of one row, with a reason for each column that is not known of a user module."""
     row = MemoryRow(count.name, count, {"model": heading})
-    table = _memory(heading, Column("row", "model", code=True), [], [row])
-    return with_accounts(table, names, given, _module_value, "the model", with_ideal=False)
+    return with_accounts(_memory(heading, Column("row", "model", code=True), [], [row]), names, given, MODEL, False)
 
 
-def table_of(cases: Sequence[Case], heading: str, names: Sequence[str], given: Assumptions) -> Table[MemoryRow]:
-    """Return a table with a row for each case, and one for its ideal form, if any."""
+def table_of(sides: Sequence[Case | Count], heading: str, names: Sequence[str], given: Assumptions) -> Table[MemoryRow]:
+    """Return a table with a row for each case, and one for its ideal form, if any, and for each count of a module."""
     inputs: dict[str, list[str]] = {}
     rows = []
-    for case in cases:
+    for case in sides:
+        if isinstance(case, Count):
+            rows.append(MemoryRow(case.label, case, {"model": case.label, "input": case.inputs}))
+            continue
         inputs.setdefault(describe_input(case.lengths), []).append(case.name)
         forms: dict[str | None, Case] = {None: case}
         if case.ideal and case.ideal != case:
@@ -208,8 +169,9 @@ def table_of(cases: Sequence[Case], heading: str, names: Sequence[str], given: A
             label = f"{case.name}, {form}" if form else case.name
             rows.append(MemoryRow(label, one, {"preset": case.preset, "form": form, "input": dict(case.lengths)}))
     notes = [f"Input of {', '.join(those)}: {lengths}." for lengths, those in inputs.items()]
-    notes += filter(None, [ideal_statement(cases)])
-    return with_accounts(_memory(heading, Column("row", "preset"), notes, rows), names, given, with_ideal=False)
+    notes += filter(None, [ideal_statement(case for case in sides if isinstance(case, Case))])
+    model = MODEL if any(isinstance(side, Count) for side in sides) else REFERENCE
+    return with_accounts(_memory(heading, Column("row", "preset"), notes, rows), names, given, model, with_ideal=False)
 
 
 def _memory(heading: str, first: Column, notes: Sequence[str], rows: Sequence[MemoryRow]) -> Table[MemoryRow]:

@@ -252,9 +252,7 @@ def _model(spec: str, changed: tuple[tuple[str, str], ...], inputs: str, root: s
         target = parse_target(text, given)
         return Case.of(target.spec, target.settings, target.lengths, called=text)
     counted = count(parse_target(spec, given), roots={spec: root} if root else None)
-    sizes, _ = counted.first_input
-    samples = sizes[0] if len(sizes) > 1 else 1
-    return _Module(module_ledger(counted, counted.active_params), counted.tokens or 1, samples, counted)
+    return _Module(module_ledger(counted, counted.active_params), counted.tokens or 1, counted.samples, counted)
 
 
 def _source(table: PublishedTable) -> list[str]:

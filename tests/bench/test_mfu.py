@@ -69,8 +69,9 @@ def test_rule_that_needs_more_than_a_run_is_refused(count, rule):
 
 
 def test_columns_of_a_module(count):
+    names = ["training_flops_per_token", "training_flops_per_step", "mfu", "hfu"]
     given = accounts.Assumptions(rule="megatron_hardware", seconds=0.5, devices=3, peak=Peak(1e12))
-    found, missing = accounts.values(accounts.MODULE_ACCOUNTS, count, given)
+    found, missing = accounts.values(names, count, given)
     model, hardware = 6 * (PRODUCTS + SQUARE), 6 * (PRODUCTS + 2 * SQUARE)
     assert found == {
         "training_flops_per_token": hardware,

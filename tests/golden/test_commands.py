@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from headcount.bench.accounts import ACCOUNTS, MODULE_ACCOUNTS
+from headcount.bench.accounts import ACCOUNTS
 from tests.golden.conftest import normalised, run
 
 CLOSED = "--counter closed-form"
 PRESETS = f"count moa-8K8E128D transformer-big {CLOSED} --brief"
-OF_LAYERS = [name for name in ACCOUNTS if name not in MODULE_ACCOUNTS]
+OF_LAYERS = [name for name, one in ACCOUNTS.items() if not one.of_runs and "rule" not in one.needs]
 """Columns that every preset has; rules of training FLOPs need a language model."""
 COLUMNS = f"{PRESETS} --columns kv_bytes decode_macs training_macs"
 CONVERTED = "convert llama3-8b s=16 r=8"

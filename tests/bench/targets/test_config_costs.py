@@ -168,7 +168,7 @@ def test_own_window_of_a_configuration(count, name):
 
 def test_window_needs_a_value(count):
     found = count(WINDOWED["llama"][0], columns=["windowed_macs"], lengths={"seq_len": T}).columns
-    assert "--window" in found["windowed_macs"]
+    assert "--window" in found["windowed_macs"].reason
 
 
 def test_window_on_the_command_line(tmp_path, warm, monkeypatch, capsys):
