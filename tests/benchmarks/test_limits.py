@@ -20,13 +20,13 @@ LIMITS = {
     "the largest MoH-ViT, every counter": (10, "count moh-vit-b-50 --counter all"),
     "JetMoE-8B, every counter": (10, "count jetmoe-8b --seq-len 4096 --counter all"),
     "MoH-LLaMA3-8B, ptflops": (15, "table moh-llama3 --counter ptflops-pytorch"),
-    "every table in closed form": (1, "macs --counter closed-form"),
+    "every table in closed form": (1, "table --counter closed-form"),
 }
 
 
 def run(command: str) -> str:
     """Run the command and return its stderr."""
-    argv = [sys.executable, "-m", *f"bench.{command}".split()]
+    argv = [sys.executable, "-m", "headcount", *command.split()]
     return subprocess.run(argv, capture_output=True, text=True, cwd=ROOT, check=True).stderr
 
 
