@@ -18,9 +18,11 @@ from tests.cases import MODEL_FIELDS, configurations
 LENGTHS = {"batch_size": 2, "src_len": 3, "tgt_len": 2, "seq_len": 5}
 
 SMALL = dict(configurations("form"))
-KINDS = ("masked_lm", "llama", "transnext")
-MODELS = {name: make_config(values) for name, values in MODEL_FIELDS.items() if values["model"] in KINDS}
-MODELS |= {name: make_config(MODEL_FIELDS[name]) for name in ("translation-mha", "translation-moa-noisy")}
+KINDS = ("masked_lm", "llama")
+OTHERS = ("translation-mha", "translation-moa-noisy", "images", "images-moh", "images-mixture")
+MODELS = {
+    name: make_config(values) for name, values in MODEL_FIELDS.items() if values["model"] in KINDS or name in OTHERS
+}
 # a router of one expert has no gradient
 SMALL |= {name: config for name, config in MODELS.items() if name != "masked-moa-one-expert"}
 every_small = pytest.mark.parametrize("config", SMALL.values(), ids=SMALL)
