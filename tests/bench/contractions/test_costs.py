@@ -10,9 +10,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 import headcount as hc
-from headcount.bench.contractions.costs import other_flops
+from headcount.bench.contractions.costs import other_flops, weights_read
 from headcount.bench.trace.memory import measure_activations
-from tests.bench.contractions.function_modules import module
+from headcount.bench.trace.record import record
+from tests.bench.contractions.function_modules import Calls, module
 
 B, H, T, S, D, V = 2, 3, 7, 11, 5, 5
 Q, K, VALUES = torch.randn(B, H, T, D), torch.randn(B, H, S, D), torch.randn(B, H, S, V)
@@ -51,6 +52,14 @@ def test_bytes_of_embedding_are_gathered_rows():
     count = hc.count(nn.Embedding(41, 5), torch.zeros(3, 7, dtype=torch.long))
     assert count.bytes_moved == 8 * 21 + 4 * (21 * 5 + 21 * 5) and count.intensity == 0
     assert hc.count(nn.Identity(), torch.ones(3)).intensity is None
+
+
+@pytest.mark.parametrize("rows, matrices", [(3, 3), (16, 5)])
+def test_grouped_product_reads_at_most_a_matrix_for_each_row(rows, matrices):
+    weight = nn.Parameter(torch.ones(5, 32, 16, dtype=torch.bfloat16))
+    layer = Calls(lambda m, x, ends: torch._grouped_mm(x, m.weight, offs=ends), weight=weight)
+    inputs = torch.ones(rows, 32, dtype=torch.bfloat16), torch.tensor([1, 1, 2, 2, rows], dtype=torch.int32)
+    assert weights_read(record(layer, inputs)) == matrices * 32 * 16
 
 
 @pytest.mark.parametrize("backend", [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH])
