@@ -55,21 +55,15 @@ def test_length_words_round_trip(T, S, B):
 
 
 @pytest.mark.parametrize("text, words", [
-    ("moa", ["moa:LETTER=N", "d_m, E, K, D"]),
     ("moa:E,K=2", ["'moa:E,K=2' is no layer"]),
     ("moa:make", ["'moa:make' is no layer"]),
-    ("moa:Q=2", ["unknown field 'Q'", "d_m, E, K, D", "T, S and B are lengths"]),
     ("moa:K=x", ["K takes a whole number, not 'x'"]),
     ("moa:K=2,T=x", ["T takes a whole number, not 'x'"]),
     ("llama3-8b,N=2", ["unknown field 'N' of llama3-8b", "num_layers"]),
     ("lama3-8b,T=2", ["unknown preset 'lama3-8b'", "llama3-8b"]),
 ])  # fmt: skip
 def test_wrong_words_name_the_valid_ones(text, words):
+    """tests/golden/test_errors.py has those of command lines."""
     with pytest.raises(ConfigError) as error:
         read(text)
     assert [word for word in words if word not in str(error.value)] == []
-
-
-def test_layer_needs_its_sizes():
-    with pytest.raises(ConfigError, match="a layer of moa needs d_m, E"):
-        make("moa", {"top_k": 2, "head_dim": 7})
