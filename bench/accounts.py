@@ -4,7 +4,6 @@ An account is a function of a case and assumptions, with its column head and the
 Importable without torch.
 """
 
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -21,10 +20,8 @@ from headcount.bench.variants.variant import variant
 from headcount.formulas import backward, decoding, prices
 from headcount.formulas.conventions import CONVENTIONS, Rule
 from headcount.formulas.ledger import Ledger, Size, divide
-from headcount.formulas.mha import causal_half
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.numbers import whole_bytes
-from headcount.models.configs.registry import MODELS
 from headcount.models.configs.suggest import choices
 
 if TYPE_CHECKING:
@@ -192,7 +189,7 @@ def context(case: Case, given: Assumptions) -> int | None:
 
 def is_layer(case: Case) -> bool:
     """Return whether a case is a single attention layer."""
-    return case.config.variant not in MODELS
+    return case.is_layer
 
 
 def step(case: Case, stored: Size, new: Size = 1) -> Ledger:
@@ -219,9 +216,7 @@ def encoder_macs(case: Case) -> int:
 
 def _stored(case: Case, given: Assumptions, tokens: int | None) -> int | None:
     """Return how many of the last ``tokens`` tokens a step stores and reads: those of the window, if there is one."""
-    if tokens is None or given.window is None or getattr(case.form, "CAUSAL_PATHS", None) is None:
-        return tokens
-    return min(tokens, given.window)
+    return case.stored(tokens, given.window)
 
 
 def _total_of_steps(case: Case, given: Assumptions, cost: Callable[[Ledger], int]) -> int:
@@ -370,20 +365,14 @@ def causal_macs(case: Case, given: Assumptions) -> int:
 @Account("forward\nwindowed MACs", "causal", "window", width=19)
 def windowed_macs(case: Case, given: Assumptions) -> int:
     """Return the causal MACs of attention that sees the window's keys only. Raises NoAccount without a window."""
-    if given.window is None:
+    if given.window is None and not getattr(case.config, "windows", ()):
         raise NoAccount("attention has no window; --window N gives it one")
     return _masked_macs(case, given.window)
 
 
 def _masked_macs(case: Case, window: int | None) -> int:
     _check_decodes(case)
-    paths = getattr(case.form, "CAUSAL_PATHS", None)
-    if paths is None:
-        raise NoAccount("no attention is causal")
-    if is_layer(case) and case.lengths["tgt_len"] > case.lengths["src_len"]:
-        raise NoAccount("causal queries are the last tokens of the keys, and here are more queries than keys")
-    attention = case.ledger.select(lambda entry: re.fullmatch(paths, entry.path))
-    return case.ledger.macs - attention.macs + causal_half(attention, window).macs
+    return case.masked_macs(window)
 
 
 @Account("MACs per\ntarget token", "token", of_counts=True, kind="fixed", digits=2, width=19)
@@ -515,6 +504,8 @@ def _other_flops(head: str, name: str, **options: Any) -> None:
 
     def value(case: "Case | Count", given: Assumptions) -> int:
         if isinstance(case, Case):
+            if reason := getattr(case.config, "unpriced", ""):
+                raise NoAccount(reason)
             by_kind = prices.other_flops(case.ledger, given.prices)
         elif case.other_flops is None or given.prices != prices.PRICES:
             raise NoAccount(OF_PRESETS)

@@ -3,6 +3,7 @@
 Importable without torch.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -10,7 +11,9 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from headcount.bench.errors import UsageError
 from headcount.formulas.ledger import Ledger, Size
+from headcount.formulas.mha import causal_half
 from headcount.formulas.plan import Plan
 from headcount.formulas.rank import RankCost, rank_costs
 from headcount.models.configs.base import AttentionConfig, ConfigError, Form, Layered, ModelConfig, as_model
@@ -77,6 +80,16 @@ class Case:
         return self.lengths.get("seq_len" if self.config.variant in MODELS else "tgt_len")
 
     @property
+    def is_layer(self) -> bool:
+        """Whether this is a single attention layer."""
+        return self.config.variant not in MODELS
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences about the closed form."""
+        return []
+
+    @property
     def samples(self) -> int:
         """The number of sequences or images of the input."""
         return self.lengths["batch_size"]
@@ -114,6 +127,25 @@ class Case:
     def step(self, stored: Size, new: Size = 1) -> Ledger:
         """Return the ledger of ``new`` tokens with ``stored`` in the cache afterwards, of a model that decodes."""
         return ledger_of(self.config, self.lengths, self.sizes, T=new, n=stored - new)
+
+    def stored(self, tokens: int | None, window: int | None) -> int | None:
+        """Return how many of the last ``tokens`` tokens a step stores and reads: those of a window, if there is one."""
+        if tokens is None or window is None or getattr(self.form, "CAUSAL_PATHS", None) is None:
+            return tokens
+        return min(tokens, window)
+
+    def masked_macs(self, window: int | None) -> int:
+        """Return the MACs without the pairs that a causal mask hides, or those outside of a window.
+
+        Raises UsageError where no attention is causal.
+        """
+        paths = getattr(self.form, "CAUSAL_PATHS", None)
+        if paths is None:
+            raise UsageError("no attention is causal")
+        if self.is_layer and self.lengths["tgt_len"] > self.lengths["src_len"]:
+            raise UsageError("causal queries are the last tokens of the keys, and here are more queries than keys")
+        attention = self.ledger.select(lambda entry: re.fullmatch(paths, entry.path))
+        return self.ledger.macs - attention.macs + causal_half(attention, window).macs
 
     @cached_property
     def ranks(self) -> tuple[RankCost, ...]:

@@ -38,7 +38,7 @@ class Term:
             (not self.kinds or entry.kind in self._kinds)
             and (not self.letter or self.letter in entry.dims or self.letter in entry.weight)
             and self.trainable in (None, entry.trainable)
-            and re.search(self.path, entry.path) is not None
+            and re.search(self.path, entry.role or entry.path) is not None
         )
 
 

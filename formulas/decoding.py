@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
 
-from headcount.formulas.ledger import SELECTED, Entry, Ledger, Size, divide, least
+from headcount.formulas.ledger import SELECTED, CountedWeights, Entry, Ledger, Size, divide, least
 
 
 def cache_elements(step: Ledger) -> Size:
@@ -31,6 +31,8 @@ def weights_read(entry: Entry) -> Size:
     """Return the parameter elements that an operation reads; for an embedding one row per token, 0 if its size is 0.
 
     A tied matrix is read like any other."""
+    if isinstance(entry, CountedWeights):
+        return entry.params if entry.is_read else 0
     if entry.size == 0:
         return 0
     if entry.kind == "embedding":

@@ -29,10 +29,10 @@ MAC_KINDS = FORWARD_KINDS + BACKWARD_KINDS
 
 OTHER_KINDS = (
     "bias", "expert_bias", "softmax", "norm", "rms_norm", "activation", "elementwise", "pooling", "embedding",
-    "rope",
+    "rope", "reduction", "other",
 )  # fmt: skip
-"""Kinds without multiply-accumulates: their size is the number of output elements, of ``pooling`` that of what is
-averaged."""
+"""Kinds without multiply-accumulates: their size is the number of output elements, of ``pooling`` and ``reduction``
+that of what is averaged or reduced."""
 
 STORED_KINDS = ("cache", "cache_write", "cache_read")
 """Kinds of cache entries of a decode step: stored after the step, written, and read by the queries."""
@@ -88,6 +88,7 @@ class Entry:
     ``shared``: number of the experts or heads of a token that are shared by all tokens.
     ``from_input``: the first operand is an input of the model or a constant, which needs no gradient.
     ``summed``: letters of ``dims`` that a product sums over.
+    ``role``: the path that a closed form would have, where that of the model is another: rules of MACs read it.
     """
 
     path: str
@@ -99,6 +100,7 @@ class Entry:
     shared: Size = 0
     from_input: bool = False
     summed: tuple[str, ...] = field(default=(), compare=False)
+    role: str = field(default="", compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -140,9 +142,13 @@ class Entry:
 
 @dataclass(frozen=True)
 class CountedWeights(Entry):
-    """The parameters of a counted module, of which a token uses ``used``: None where that is unknown."""
+    """The parameters of a counted module, of which a token uses ``used``: None where that is unknown.
+
+    ``is_read``: whether a pass reads all of them.
+    """
 
     used: int | None = None
+    is_read: bool = False
 
     @property
     def active_params(self) -> Size | None:

@@ -87,7 +87,7 @@ def _models(args: argparse.Namespace) -> Result:
             case.check_runs()
     tables = compare.tables(a, b, counters, args.device)
     if args.columns:
-        sides = [side if isinstance(side, Case) else side.count for side in (a, b)]
+        sides = [side if isinstance(side, Case) else side.closed or side.count for side in (a, b)]
         tables = columns.of_comparison(tables, sides, args.columns, given)
     # the rows of crossovers, where they are printed
     tables = [realised(table) for table in tables]

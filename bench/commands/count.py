@@ -7,6 +7,7 @@ from dataclasses import replace
 from headcount.bench.accounts import check
 from headcount.bench.case import Case
 from headcount.bench.cli import Parser, add_output, serve
+from headcount.bench.closed_form.case import configuration_case
 from headcount.bench.commands.options import (
     ASSUMPTIONS,
     MODEL,
@@ -31,6 +32,7 @@ from headcount.bench.targets.target import (
     add_operator_options,
     add_ranks,
     add_target_options,
+    is_configuration,
     parse_target,
 )
 from headcount.formulas.plan import parse as parse_plan
@@ -92,20 +94,30 @@ def command(args: argparse.Namespace) -> Result:
 
 
 def _cases(args: argparse.Namespace) -> list[Case]:
-    """Return the presets and layers of ``args``. Raises ConfigError for one that does not exist."""
-    found = []
+    """Return the presets, layers and configurations of ``args``. Raises ConfigError for one that does not exist."""
+    found: list[Case] = []
     for text in args.target:
         target = parse_target(text, args)
+        if is_configuration(target.spec):
+            found.append(configuration_case(target, text))
+            continue
         if not has_closed_form(target.spec):
             valid = choices(text, PRESETS, LISTED)
-            raise UsageError(f"{text} has no closed form: it is no preset, and no layer as moa:K=8,…; {valid}")
+            raise UsageError(
+                f"{text} has no closed form: it is no preset, no config.json, and no layer as moa:K=8,…; {valid}"
+            )
         found.append(Case.of(target.spec, target.settings, target.lengths, called=text))
     return found
 
 
+def _names_configuration(text: str) -> bool:
+    return is_configuration(split(text)[0])
+
+
 def _closed_forms(args: argparse.Namespace) -> Result:
     """Return the ledger of each preset, and the columns of all."""
-    refuse(args, (*MODULE, "backward", "device", "reduce_bytes"), "closed forms")
+    of_module = [name for name in MODULE if name != "dtype" or not all(map(_names_configuration, args.target))]
+    refuse(args, (*of_module, "backward", "device", "reduce_bytes"), "closed forms")
     given, cases = assumptions_of(args), _cases(args)
     check(args.columns, given)
     changed = f" with {', '.join(args.set)}" if args.set else ""

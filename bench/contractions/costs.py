@@ -85,6 +85,12 @@ def weights_read(trace: Trace) -> int:
 
     Of experts in one tensor, as many different ones are read as rows can select. An operation on no rows reads nothing.
     """
+    rows, read = elements_read(trace)
+    return rows + sum(min(elements, prod(trace.parameters[storage][1])) for storage, elements in read.items())
+
+
+def elements_read(trace: Trace) -> tuple[int, dict[int, int]]:
+    """Return the elements of the rows that are taken of tables, and by storage those that other operations read."""
     read: dict[int, int] = dict.fromkeys(trace.parameters, 0)
     rows = 0
     for event in _operations(trace):
@@ -100,7 +106,7 @@ def weights_read(trace: Trace) -> int:
                 read[fact.storage] += made[0].numel
             else:
                 read[fact.storage] += _selected_elements(event, fact)
-    return rows + sum(min(elements, prod(trace.parameters[storage][1])) for storage, elements in read.items())
+    return rows, read
 
 
 def _selected_elements(event: Event, fact: TensorFact) -> int:
@@ -120,10 +126,9 @@ def causal_macs(trace: Trace, by_event: Products, window: int | None = None) -> 
     may have an unknown one, and with a window where a mask is neither.
     """
     total, known = 0, False
-    written = _written_pairs(trace, by_event)
+    pairs_of = pairs_by_event(trace, by_event)
     for index, parts in by_event.items():
-        event = trace.events[index]
-        pairs = _pairs(trace, event) or written.get(index)
+        pairs = pairs_of.get(index)
         if pairs is None and any(forward_kind(kind) in ("scores", "values", "contraction") for kind, _ in parts):
             return None
         known |= pairs is not None
@@ -134,6 +139,13 @@ def causal_macs(trace: Trace, by_event: Products, window: int | None = None) -> 
             left, every = seen or (1, 1)
             total += product.macs * left // every
     return total if known else None
+
+
+def pairs_by_event(trace: Trace, by_event: Products) -> dict[int, Pairs]:
+    """Return the pairs that masks leave, and all pairs, by the event of a product of attention where they are known."""
+    written = _written_pairs(trace, by_event)
+    found = {index: _pairs(trace, trace.events[index]) or written.get(index) for index in by_event}
+    return {index: pairs for index, pairs in found.items() if pairs}
 
 
 def _windowed(pairs: Pairs, kind: str, product: Product, window: int) -> Pairs | None:
@@ -262,17 +274,23 @@ def other_flops(trace: Trace, by_event: Products, prices: Mapping[str, int] | No
         raise ValueError(f"no price is of {', '.join(sorted(unknown))}; kinds are {', '.join(PRICES)}")
     prices = {**PRICES, **(prices or {})}
     out = dict.fromkeys(prices, 0)
+    for _, kind, elements in other_operations(trace, by_event):
+        out[kind] += prices[kind] * elements
+    return out
+
+
+def other_operations(trace: Trace, by_event: Products) -> Iterator[tuple[Event, str, int]]:
+    """Iterate over the operations without MACs that have a price: each with its kind and the elements that it has."""
     for event in _operations(trace):
         if event.index in by_event:
             for kind, elements in _inside(event, by_event[event.index]):
-                out[kind] += prices[kind] * elements
+                yield event, kind, elements
         elif kind := _kind(base(event.name)):
             facts = tensors_in(event.out)
             result = next(facts, None)
             if result is not None and result.dtype.startswith(("float", "bfloat", "complex")):
                 counted = next(event.tensors()) if kind in ("reduction", "pooling") else result
-                out[kind] += prices[kind] * counted.numel
-    return out
+                yield event, kind, counted.numel
 
 
 def _inside(event: Event, parts: Sequence[tuple[str, Product]]) -> Iterator[tuple[str, int]]:

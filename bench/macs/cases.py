@@ -14,6 +14,7 @@ from typing import Any
 from headcount.bench.accounts import Assumptions
 from headcount.bench.case import LENGTHS as PRESET_LENGTHS
 from headcount.bench.case import Case
+from headcount.bench.closed_form.case import configuration_case
 from headcount.bench.contractions.modules import outer_paths
 from headcount.bench.counters.base import CounterError
 from headcount.bench.counting.count import count, derive_module
@@ -59,12 +60,26 @@ class CountedCase:
     def check_runs(self) -> None:
         """Do nothing: the module has already run."""
 
+    @cached_property
+    def closed(self) -> Case | None:
+        """The configuration with its closed form; None of a user's function, and where it has none."""
+        if not is_configuration(self.target.spec):
+            return None
+        try:
+            return configuration_case(self.target, self.name)
+        except UsageError:
+            return None
+
     def letters(self) -> tuple[str, ...]:
-        """Return T, where the user's function takes it."""
+        """Return T, where the user's function takes it, or where the configuration has a closed form in it."""
+        if self.closed:
+            return self.closed.letters()
         return ("T",) if "T" in self.target.settings and not is_configuration(self.target.spec) else ()
 
     def ledger_in(self, letter: str, size: Size) -> Ledger:
         """Return the derived polynomials in ``letter`` as a ledger. Raises UsageError if the count is no polynomial."""
+        if self.closed:
+            return self.closed.ledger_in(letter, size)
         rest = {name: value for name, value in self.target.settings.items() if name != letter}
         start = {letter: max(2, self.target.settings[letter])}
         found = derive_module(self.target.spec, rest, start, {letter: 1})
@@ -74,7 +89,11 @@ class CountedCase:
         return Ledger(tuple(Entry("", kind, {letter: form}) for kind, form in forms.items()))
 
     def at(self, letter: str, size: int) -> "CountedCase":
-        """Return the module built with another size."""
+        """Return the module built with another size. Raises ConfigError for a length without a position."""
+        if self.closed:
+            _ = self.closed.at(letter, size)
+            target = replace(self.target, lengths={**self.target.lengths, "seq_len": size})
+            return CountedCase(target, count(target))
         target = replace(self.target, settings={**self.target.settings, letter: size})
         return CountedCase(target, count(target))
 

@@ -169,8 +169,10 @@ def table_of(sides: Sequence[Case | Count], heading: str, names: Sequence[str], 
             label = f"{case.name}, {form}" if form else case.name
             rows.append(MemoryRow(label, one, {"preset": case.preset, "form": form, "input": dict(case.lengths)}))
     notes = [f"Input of {', '.join(those)}: {lengths}." for lengths, those in inputs.items()]
-    notes += filter(None, [ideal_statement(case for case in sides if isinstance(case, Case))])
-    model = MODEL if any(isinstance(side, Count) for side in sides) else REFERENCE
+    cases = [case for case in sides if isinstance(case, Case)]
+    notes += dict.fromkeys(note for case in cases for note in case.notes)
+    notes += filter(None, [ideal_statement(cases)])
+    model = MODEL if len(cases) < len(sides) else REFERENCE
     return with_accounts(_memory(heading, Column("row", "preset"), notes, rows), names, given, model, with_ideal=False)
 
 

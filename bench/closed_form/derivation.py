@@ -1,0 +1,441 @@
+"""Derive the closed form of a configuration from counts at a few lengths, and prove it by counts at others."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby, zip_longest
+from math import prod
+from typing import Any
+
+from headcount.bench.closed_form.observe import Decoder, Item, Observed, Weight
+from headcount.bench.closed_form.solve import Lengths, Solver
+from headcount.bench.closed_form.terms import NEW, SEQUENCES, ClosedForm, Factor, Mask, Stored, Term, masked_terms
+from headcount.bench.contractions.modules import outer_paths
+from headcount.bench.counting.module import _masks_too_large, refusals
+from headcount.bench.targets.target import Target
+from headcount.bench.targets.user_code import UserCodeError
+from headcount.formulas import decoding, prices
+from headcount.formulas.ledger import MAC_KINDS, Ledger
+
+FORWARD = (Lengths(2, 7), Lengths(3, 11), Lengths(2, 19))
+STEPS = (Lengths(2, 1, 1), Lengths(3, 1, 6), Lengths(2, 1, 12))
+"""Lengths of the runs that give the letters; further ones reach beyond windows and chunks."""
+PROVED_FORWARD, PROVED_STEP = Lengths(1, 13), Lengths(1, 1, 9)
+BEYOND = 23
+"""Tokens beyond every window and chunk of the run that proves a form."""
+_WINDOWS = re.compile(r"window(_size)?$|attention_chunk_size$")
+_CHUNKS = re.compile(r"chunk_(size|length)$")
+_LAYER = re.compile(r"((?:.*?\.)??)(\d+)(?=\.|$)")
+_POSITIONS = re.compile(r"(wpe|position_embeddings?|embed_positions)$")
+_NONE = "no closed form: "
+EXPERT_KINDS = ("expert_linear", "expert_bias")
+
+
+def derive(target: Target) -> ClosedForm:
+    """Return the closed form of ``target``, a configuration of a causal decoder.
+
+    Raises UserCodeError, with the entry, where counts at other lengths are not the form's, or for another model.
+    """
+    with refusals():
+        return _Derivation(Decoder(target)).form()
+
+
+class _Derivation:
+    """The runs of a decoder and the terms that they give."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
+        fields = list(_integers(decoder.module.config.to_dict()))
+        self._windows = tuple(sorted({size for name, size in fields if size > 1 and _WINDOWS.search(name)}))
+        self._chunks = tuple(sorted({size for name, size in fields if size > 1 and _CHUNKS.search(name)}))
+        self._positions = _positions(decoder.module)
+        self._unpriced = ""
+        self._order = {path: place for place, (path, _) in enumerate(decoder.module.named_modules())}
+        self._beyond = BEYOND + max((*self._windows, *self._chunks), default=0)
+
+    def form(self) -> ClosedForm:
+        """Return the proved closed form."""
+        decoder, longest = self._decoder, self._allowed(self._beyond)
+        chunked = [Lengths(2, self._allowed(2 * chunk + 3)) for chunk in self._chunks]
+        forward, no_mask = self._with_masks(self._terms([decoder.forward(at) for at in (*FORWARD, *chunked)]))
+        found = ClosedForm(
+            model=decoder.notes[0],
+            forward=tuple(forward),
+            windows=tuple(dict.fromkeys(term.mask.window for term in forward if term.mask and term.mask.window)),
+            positions=self._positions,
+            weight_bytes=decoder.weight_bytes,
+            no_mask=no_mask,
+            unpriced=self._unpriced,
+            notes=decoder.notes,
+        )
+        places = [PROVED_FORWARD, Lengths(3, longest)]
+        for at in places:
+            _compare(found.of_tokens(at.B, at.T), decoder.forward(at), is_priced=not self._unpriced)
+        try:
+            found, proved = self._with_step(found)
+            places += proved
+        except UserCodeError as error:
+            found = replace(found, no_step=str(error))
+        lengths = ", ".join(map(str, places))
+        proof = f"{len(forward)} entries equal the count at {lengths}"
+        folded = {name: _fold(getattr(found, name)) for name in ("forward", "step", "stored")}
+        return replace(found, proof=proof, **folded)
+
+    def _with_step(self, form: ClosedForm) -> tuple[ClosedForm, list[Lengths]]:
+        """Return the form with that of a step, and where it was proved. Raises UserCodeError where there is none."""
+        decoder = self._decoder
+        beyond = [Lengths(3, 1, self._allowed(window + 3)) for window in self._windows]
+        runs = [decoder.step(at) for at in (*STEPS, *beyond)]
+        form = replace(form, step=tuple(self._terms(runs)), stored=tuple(self._stored(runs)))
+        places = [PROVED_STEP, Lengths(2, 1, self._allowed(self._beyond + 8))]
+        for at in places:
+            _compare(form.of_step(at.B, at.T, at.n), decoder.step(at))
+        return form, places
+
+    def _allowed(self, tokens: int) -> int:
+        """Return a length that the model has positions for, one token left for a step."""
+        return tokens if self._positions is None else min(tokens, self._positions - 1)
+
+    def _terms(self, runs: Sequence[Observed]) -> list[Term]:
+        """Return the terms of runs that do the same.
+
+        Operations without products are those of a forward pass alone; of a step what they read.
+        """
+        weights = self._decoder.weights
+        solver = Solver(tuple(run.at for run in runs), self._windows, self._chunks)
+        hosted: dict[str, None] = {}
+        found = [self._term(solver, items, hosted) for items in _aligned([run.products for run in runs])]
+        if not solver.is_step:
+            by_path = [_by_path(run.others) for run in runs]
+            for path in dict.fromkeys(path for one in by_path for path in one):
+                try:
+                    aligned = _aligned([one.get(path, ()) for one in by_path])
+                    found += [self._term(solver, items, hosted) for items in aligned]
+                except UserCodeError as error:
+                    self._unpriced = self._unpriced or str(error).removeprefix(_NONE)
+        for name in dict.fromkeys(name for run in runs for item in run.others for name in item.weights):
+            readers = [next((item for item in run.others if name in item.weights), None) for run in runs]
+            if name in hosted or name not in weights or any(item is None for item in readers):
+                continue
+            one, items = weights[name], [replace(item, weights=(name,)) for item in readers]
+            if one.share in (None, 1):
+                hosted[name] = None
+                found.append(_parameters(name, one))
+            else:
+                found.append(self._term(solver, items, hosted))
+        found += [_parameters(name, one) for name, one in weights.items() if name not in hosted]
+        return _with_roles(sorted(_summed(found), key=lambda term: self._order.get(term.path, 0)))
+
+    def _term(self, solver: Solver, items: Sequence[Item], hosted: dict[str, None]) -> Term:
+        """Return the term of an operation of all runs, with the parameters that no term before has."""
+        first, weights = items[0], self._decoder.weights
+        keys = {"scores": "j", "values": "i"}.get(first.kind)
+        factors: list[Factor] = []
+        sizes = {**first.dims} if all(item.times == 1 for item in items) else {**first.dims, "times": 0}
+        for letter in sizes:
+            values = [item.times if letter == "times" else item.dims[letter] for item in items]
+            squares = first.kind not in MAC_KINDS
+            solved = solver.solve(values, keys=letter == keys, squares=squares)
+            if solved is None:
+                at = ", ".join(f"{size:,} at {point}" for size, point in zip(values, solver.points, strict=True))
+                raise UserCodeError(f"no closed form: {letter} of {first.path or 'the model'} {first.kind} is {at}")
+            *tokens, number = solved
+            for factor in tokens:
+                taken = any(factor.letter == known.letter for known in factors)
+                factors.append(replace(factor, letter=letter) if taken else factor)
+                if factor.of == SEQUENCES and solver.is_step:
+                    factors.append(Factor("T", of=NEW))
+            if number.number != 1 or not tokens:
+                factors.append(replace(number, letter=letter))
+        own = [name for name in first.weights if name in weights and name not in hosted]
+        hosted |= dict.fromkeys(own)
+        return _with_weights(first, factors, [weights[name] for name in own])
+
+    def _stored(self, runs: Sequence[Observed]) -> list[Stored]:
+        """Return the tensors of the cache. Raises UserCodeError where one is neither a state nor grows by tokens."""
+        found = []
+        for tensors in zip(*(run.cache for run in runs), strict=True):
+            shapes = [shape for _, shape in tensors]
+            found.append(_stored_tensor(tensors[0][0], shapes, [run.at for run in runs], self._windows))
+        return found
+
+    def _with_masks(self, forward: Sequence[Term]) -> tuple[list[Term], str]:
+        """Return the terms with the pairs that masks leave, or with none and the reason."""
+        longest = self._allowed(BEYOND + max(self._windows, default=0))
+        lengths = [Lengths(1, 13), Lengths(1, longest)]
+        try:
+            runs = []
+            for at in lengths:
+                if reason := _masks_too_large((self._decoder._ids(at.B, at.T, "cpu"),)):
+                    return list(forward), reason
+                runs.append(self._decoder.masked(at))
+        except Exception as error:
+            return list(forward), f"a run with weights that have no values raised {type(error).__name__}: {error}"
+        found, attention = [], [_attention(run.products) for run in runs]
+        places = iter(zip_longest(*attention))
+        kinds = [Mask(), *(Mask(window=size) for size in self._windows), *(Mask(chunk=size) for size in self._windows)]
+        for term in forward:
+            if term.kind not in ("scores", "values"):
+                found.append(term)
+                continue
+            items = next(places, (None,))
+            if any(item is None or item.path != term.path or item.kind != term.kind for item in items):
+                return list(forward), f"attention of {term.path} runs otherwise with masks that have values"
+            if any(item.pairs is None for item in items):
+                return list(forward), f"the mask of {term.path} is not known"
+            if all(item.pairs[0] == item.pairs[1] for item in items):
+                found.append(term)
+                continue
+            seen = [(pairs[0] * at.T**2, pairs[1]) for pairs, at in zip((i.pairs for i in items), lengths, strict=True)]
+            fits = [
+                one
+                for one in kinds
+                if all(left == one.pairs(at.T) * every for (left, every), at in zip(seen, lengths, strict=True))
+            ]
+            if not fits:
+                pairs = ", ".join(f"{item.pairs[0]:,} of {item.pairs[1]:,}" for item in items)
+                return list(
+                    forward
+                ), f"the mask of {term.path} leaves {pairs} pairs: neither causal nor a window of the file"
+            found.append(replace(term, mask=fits[0]))
+        for run in runs:
+            macs = masked_terms(found, run.at.B, run.at.T).macs
+            if macs != run.causal_macs:
+                return list(forward), f"masks leave {run.causal_macs} MACs at {run.at}, the form {macs}"
+        return found, ""
+
+
+def _attention(items: Iterable[Item]) -> list[Item]:
+    return [item for item in items if item.kind in ("scores", "values")]
+
+
+def _integers(data: Any, name: str = "") -> Iterator[tuple[str, int]]:
+    """Iterate over the integers of a configuration with their names."""
+    if isinstance(data, Mapping):
+        for key, value in data.items():
+            yield from _integers(value, str(key))
+    elif type(data) is int:
+        yield name, data
+
+
+def _positions(module: Any) -> int | None:
+    """Return the most tokens that the tables of learned positions have places for."""
+    found = []
+    for path, table in module.named_modules():
+        if _POSITIONS.search(path) and hasattr(table, "num_embeddings"):
+            first = getattr(table, "offset", 0) or (0 if table.padding_idx is None else table.padding_idx + 1)
+            found.append(table.num_embeddings - first)
+    return min(found, default=None)
+
+
+def _aligned(runs: Sequence[Sequence[Item]]) -> list[tuple[Item, ...]]:
+    """Return the items of all runs by place. Raises UserCodeError at the first that is not in all of them."""
+    for one in (runs, [_merge(items) for items in runs]):
+        places = [[(item.path, item.kind, tuple(item.dims), item.weights) for item in items] for items in one]
+        if all(place == places[0] for place in places):
+            return list(zip(*one, strict=True))
+    for items in zip_longest(*(_merge(items) for items in runs)):
+        if len({item and (item.path, item.kind, tuple(item.dims)) for item in items}) > 1:
+            item = next(item for item in items if item is not None)
+            raise UserCodeError(
+                f"no closed form: {item.path or 'the model'} {item.kind} is not in the runs of all lengths"
+            )
+    raise UserCodeError("no closed form: weights are read in another order at other lengths")
+
+
+def _by_path(items: Iterable[Item]) -> dict[str, list[Item]]:
+    """Return items by module, in order of first appearance."""
+    found: dict[str, list[Item]] = {}
+    for item in items:
+        found.setdefault(item.path, []).append(item)
+    return found
+
+
+def _merge(items: Sequence[Item]) -> list[Item]:
+    """Return equal items of a module as one."""
+    found: dict[tuple, Item] = {}
+    for item in items:
+        key = item.path, item.kind, tuple(item.dims.items())
+        known = found.get(key)
+        found[key] = (
+            item if known is None else replace(known, times=known.times + 1, weights=known.weights + item.weights)
+        )
+    return list(found.values())
+
+
+def _with_weights(item: Item, factors: list[Factor], weights: Sequence[Weight]) -> Term:
+    """Return the term of an item that is the first to read ``weights``."""
+    numbers = {factor.letter: factor.number for factor in factors if not factor.of}
+    kind, letters = item.kind, {}
+    if kind == "expert_linear" and "m" in numbers:
+        letters["m"] = "K"
+    if kind in ("scores", "values") and "b" in numbers:
+        letters["b"] = "h"
+    summed = {"values": ("S",), "scores": ()}.get(kind, ("i",) if kind in ("linear", "expert_linear") else ())
+    weight: dict[str, int] = {}
+    used = None
+    if weights:
+        total, share = sum(one.params for one in weights), weights[0].share
+        product = numbers.get("i", 1) * numbers.get("j", 1)
+        if kind == "linear" and total == product:
+            weight = {letter: numbers[letter] for letter in ("i", "j") if letter in numbers}
+        elif share not in (None, 1) and len(weights) == 1:
+            experts, top_k = weights[0].shape[0], share * weights[0].shape[0]
+            kind = "expert_bias" if kind not in EXPERT_KINDS else kind
+            factors, letters = _of_experts(factors, int(top_k), letters)
+            weight = {"E": experts, "j" if kind == "expert_bias" else "i": total // experts}
+        elif kind == "embedding":
+            weight = {"V": weights[0].shape[0], "d_m": weights[0].shape[1]}
+        else:
+            weight = {"j": total}
+    factors = [replace(one, letter=letters.get(one.letter, one.letter)) for one in factors]
+    trainable = all(one.trainable for one in weights)
+    return Term(item.path, kind, tuple(factors), 1, weight, trainable, summed, used=used)
+
+
+def _of_experts(factors: list[Factor], top_k: int, letters: dict[str, str]) -> tuple[list[Factor], dict[str, str]]:
+    """Return the factors with the letter K for the experts of a token, split off a number that has it."""
+    found = []
+    for factor in factors:
+        if not factor.of and factor.number % top_k == 0 and not any(one.letter == "K" for one in found):
+            found.append(Factor("K", top_k))
+            if factor.number != top_k:
+                found.append(replace(factor, number=factor.number // top_k))
+        else:
+            found.append(factor)
+    return found, {letter: to for letter, to in letters.items() if to != "K"}
+
+
+def _parameters(name: str, weight: Weight) -> Term:
+    """Return the term of a parameter alone, which no operation with a price is the first to read."""
+    share = -1 if weight.share is None else int(weight.share * weight.params) if weight.is_used else 0
+    path = name.rpartition(".")[0]
+    is_read = weight.is_read
+    return Term(path, "elementwise", (), 1, {"j": weight.params}, weight.trainable, used=share, is_read=is_read)
+
+
+def _with_roles(terms: Sequence[Term]) -> list[Term]:
+    """Return the terms with the paths by which rules tell attention, feed-forward blocks and routers apart."""
+    mixers = {term.path for term in terms if term.kind in ("scores", "values")}
+    others = {term.path for term in terms if term.kind in ("contraction", "conv")} - mixers
+    experts = {term.path: term.weight["E"] for term in terms if "E" in term.weight and term.kind == "expert_linear"}
+    tables = [term.weight["V"] for term in terms if term.kind == "embedding" and "V" in term.weight]
+    words = max(tables, default=0)
+    found = []
+    for term in terms:
+        around = set(outer_paths(term.path)) - {""}
+        outputs = next((one.number for one in term.factors if one.letter == "j" and not one.of), None)
+        role = ""
+        if term.kind == "linear" and outputs == words and not around & mixers:
+            factors = [replace(one, letter="V") if one.letter == "j" else one for one in term.factors]
+            weight = {"V" if letter == "j" else letter: size for letter, size in term.weight.items()}
+            term = replace(term, factors=tuple(factors), weight=weight)
+        elif term.kind == "embedding":
+            is_table = term.weight.get("V") == words
+            weight = term.weight if is_table else {"P" if k == "V" else k: size for k, size in term.weight.items()}
+            term = replace(term, weight=weight)
+        elif around & mixers:
+            role = "self_attn"
+        elif term.kind == "linear" and any(_is_router(term.path, outputs, *one) for one in experts.items()):
+            role = "feed_forward.router"
+        elif term.kind in ("linear", "expert_linear") and not around & others:
+            role = "feed_forward"
+        found.append(replace(term, role=role))
+    return found
+
+
+def _is_router(path: str, outputs: int | None, experts: str, number: int) -> bool:
+    """Return whether a linear layer scores the experts: as many outputs, beside them."""
+    return outputs == number and path.rpartition(".")[0] in outer_paths(experts)
+
+
+def _stored_tensor(
+    path: str, shapes: Sequence[tuple[int, ...]], points: Sequence[Lengths], windows: Sequence[int]
+) -> Stored:
+    """Return the tensor of a cache by its shapes after ``n`` tokens each."""
+    sizes: dict[str, int] = {}
+    kept: int | None = 0
+    for axis, values in enumerate(zip(*shapes, strict=True)):
+        if list(values) == [one.B for one in points] and axis == 0:
+            continue
+        if len(set(values)) == 1:
+            sizes[f"{'bmij'[min(axis, 3)]}"] = sizes.get("bmij"[min(axis, 3)], 1) * values[0]
+            continue
+        fits = [None] * (list(values) == [one.n for one in points])
+        fits += [w for w in windows if list(values) == [min(one.n, w - 1) for one in points]]
+        if not fits or kept != 0:
+            raise UserCodeError(f"no closed form: the cache of {path or 'the model'} has the shapes {shapes}")
+        kept = fits[0]
+    return Stored(path, sizes, kept != 0, kept or None)
+
+
+def _compare(ledger: Ledger, run: Observed, is_priced: bool = False) -> None:
+    """Raise UserCodeError at the first entry at which a ledger is not the count of ``run``."""
+    counted: dict[tuple[str, str], int] = {}
+    for item in run.products:
+        key = item.path, item.kind
+        counted[key] = counted.get(key, 0) + item.times * prod(item.dims.values())
+    closed = ledger.select(lambda entry: entry.macs or entry.kind == "embedding").group(
+        lambda entry: (entry.path, entry.kind), of="size"
+    )
+    for key in dict.fromkeys((*closed, *counted)):
+        a, b = closed.get(key, 0), counted.get(key, 0)
+        if a != b:
+            path, kind = key
+            raise UserCodeError(
+                f"no closed form: {path or 'the model'} {kind} counts {b:,} at {run.at}, the form {a:,}"
+            )
+    sums = {
+        "parameters": (ledger.params, run.params),
+        # not every run shows how many experts a token uses
+        "active parameters": (ledger.active_params, run.active_params or ledger.active_params),
+        "weights read": (decoding.step_weights(ledger), run.weights_read),
+    }
+    if is_priced:
+        flops = prices.other_flops(ledger, prices.PRICES)
+        sums |= {kind: (flops[kind], run.other_flops[kind]) for kind in flops}
+    if run.at.n:
+        sums["cache"] = (decoding.cache_elements(ledger), run.after)
+    for name, (a, b) in sums.items():
+        if a != b:
+            raise UserCodeError(f"no closed form: {name} are {b} at {run.at}, the form gives {a}")
+
+
+def _fold(terms: Iterable[Any]) -> tuple[Any, ...]:
+    """Return the terms with equal neighbouring layers written once: layers.0-3, or layers.* for all of them."""
+    by_layer: dict[tuple[str, str], list[Any]] = {}
+    for term in terms:
+        match = _LAYER.match(term.path)
+        by_layer.setdefault((match[1], match[2]) if match else (term.path, ""), []).append(term)
+    signed = [
+        (prefix, index, [replace(term, path=term.path[len(prefix) + len(index) :]) for term in own])
+        for (prefix, index), own in by_layer.items()
+    ]
+    number = Counter(prefix for prefix, index, _ in signed if index)
+    found: list[Any] = []
+    for (prefix, _), run in groupby(signed, key=lambda one: (one[0], one[2])):
+        layers = list(run)
+        indices, own = [index for _, index, _ in layers], layers[0][2]
+        whole = len(layers) > 1 and len(layers) == number[prefix]
+        index = "*" if whole else indices[0] if len(layers) == 1 else f"{indices[0]}-{indices[-1]}"
+        found += [replace(term, path=f"{prefix}{index}{term.path}", times=term.times * len(layers)) for term in own]
+    return tuple(found)
+
+
+def _summed(terms: Iterable[Term]) -> list[Term]:
+    """Return the operations without products of a module, of one kind and as many tokens, as one term."""
+    found: dict[tuple, Term] = {}
+    for place, term in enumerate(terms):
+        tokens = tuple(factor for factor in term.factors if factor.of)
+        is_alone = term.kind in MAC_KINDS or term.kind == "embedding" or term.used is not None or "E" in term.weight
+        key = (place,) if is_alone else (term.path, term.kind, tokens, term.trainable)
+        if key not in found:
+            found[key] = term
+            continue
+        known = found[key]
+        number = sum(prod(one.number for one in of.factors if not one.of) for of in (known, term))
+        weight = sum(prod(of.weight.values()) for of in (known, term) if of.weight)
+        factors = (*tokens, Factor("j", number))
+        found[key] = replace(known, factors=factors, weight={"j": weight} if weight else {})
+    return list(found.values())

@@ -1,0 +1,269 @@
+"""Runs of a causal decoder on meta: what each multiplies and reads, and what its cache stores."""
+
+import copy
+import inspect
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headcount.bench.closed_form.solve import Lengths
+from headcount.bench.contractions import costs
+from headcount.bench.contractions.modules import active_shares, used_weights
+from headcount.bench.contractions.selections import parameter_of, weight_of
+from headcount.bench.contractions.zero_mac_ops import base
+from headcount.bench.counting.decode_step import CACHES
+from headcount.bench.counting.module import META, _fake_call, build_and_run
+from headcount.bench.counting.result import Count
+from headcount.bench.targets.target import Target
+from headcount.bench.targets.user_code import UserCodeError, run_user_code
+from headcount.bench.trace.events import Trace, tensors_in
+
+IDS = "input_ids"
+
+
+@dataclass(frozen=True)
+class Item:
+    """An operation of a run: its sizes by letter, and the names of the parameters that it is the first to read.
+
+    ``pairs``: those that a mask leaves, and all of them; None where they are not known.
+    """
+
+    path: str
+    kind: str
+    dims: Mapping[str, int]
+    weights: tuple[str, ...] = ()
+    pairs: tuple[int, int] | None = None
+    times: int = 1
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A run at some lengths: its products and embeddings in order, its other operations, and its sums.
+
+    ``cache``: path and shape of each floating-point tensor of the cache before a step, ``after`` its elements after it.
+    ``causal_macs``: those of the pairs that masks leave, where they have values.
+    """
+
+    at: Lengths
+    products: tuple[Item, ...]
+    others: tuple[Item, ...]
+    params: int
+    active_params: int | None
+    weights_read: int
+    other_flops: Mapping[str, int]
+    cache: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    after: int = 0
+    causal_macs: int | None = None
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A parameter: its shape, the share that a token uses (None where unknown), and what a run does with it.
+
+    ``is_used``: an operation has it, ``is_read``: operations read all of it.
+    """
+
+    shape: tuple[int, ...]
+    trainable: bool
+    share: Any
+    is_used: bool
+    is_read: bool
+
+    @property
+    def params(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+
+@dataclass
+class Decoder:
+    """A causal decoder of ``target``, a configuration, and its runs on meta.
+
+    ``weights`` are its parameters by name, and ``weight_bytes`` their bytes.
+    """
+
+    target: Target
+    weights: dict[str, Weight] = field(default_factory=dict, init=False)
+    weight_bytes: int = field(default=0, init=False)
+    _built: Any = field(init=False)
+    _run: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._built, self._run = build_and_run(self.target, {})
+        names = ", ".join(self._built.kwargs)
+        if self._built.args or set(self._built.kwargs) != {IDS}:
+            raise UserCodeError(
+                f"no closed form: it is of causal decoders of {IDS} alone, and this model takes {names}"
+            )
+        if getattr(self.module.config, "is_encoder_decoder", False) or self._cache_name is None:
+            raise UserCodeError("no closed form: it is of causal decoders, and this model takes no cache")
+
+    @property
+    def module(self) -> nn.Module:
+        """The model, on meta."""
+        return self._built.module
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about how it was built."""
+        return self._built.notes
+
+    @cached_property
+    def _cache_name(self) -> str | None:
+        names = inspect.signature(self.module.forward).parameters
+        return next((name for name in CACHES if name in names), None)
+
+    def _ids(self, B: int, T: int, device: str = META) -> Tensor:
+        return torch.ones(B, T, dtype=torch.long, device=device)
+
+    def forward(self, at: Lengths) -> Observed:
+        """Return a pass over new tokens without stored ones; the first one finds what it does with the parameters."""
+        count = self._counted((self.module, (), {IDS: self._ids(at.B, at.T)}), at)
+        if not self.weights:
+            self._find_weights(count)
+        return self._observed(count, at)
+
+    def masked(self, at: Lengths) -> Observed:
+        """Return a pass whose masks have values, as they have on the CPU; weights have none."""
+        count = self._counted(_fake_call((self.module, (), {IDS: self._ids(at.B, at.T, "cpu")})), at)
+        return replace(self._observed(count, at), causal_macs=count.causal_macs)
+
+    def step(self, at: Lengths) -> Observed:
+        """Return a pass over one new token behind stored ones, with a cache that the model has filled itself."""
+        cache = self.fill(at)
+        tensors = list(_tensors_in(cache))
+        shapes = tuple(self._shapes(cache))
+        made: list[Any] = []
+
+        def rebuild(values: list[Tensor]) -> Any:
+            """Return a cache of these tensors: a run adds tokens to its own cache alone."""
+            made[:] = [copy.deepcopy(cache, {id(old): new for old, new in zip(tensors, values, strict=True)})]
+            return made[0]
+
+        name = str(self._cache_name)
+        # the recorder sees tensors among the arguments of a call, and no others
+        handle = self.module.register_forward_pre_hook(
+            lambda _, args, kwargs: (args, {**kwargs, name: rebuild(kwargs[name])}), with_kwargs=True
+        )
+        try:
+            count = self._counted((self.module, (), {IDS: self._ids(at.B, 1), name: tensors}), at)
+        finally:
+            handle.remove()
+        return self._observed(count, at, shapes, _elements(_tensors_in(made[0])))
+
+    def fill(self, at: Lengths) -> Any:
+        """Return the cache after ``at.n`` tokens. Raises UserCodeError where there is none."""
+        with torch.no_grad():
+            ids = self._ids(at.B, at.n)
+            out = run_user_code("filling the cache", lambda: self.module(**{IDS: ids, "use_cache": True}))
+        cache = getattr(out, str(self._cache_name), None)
+        if cache is None:
+            raise UserCodeError(f"{type(self.module).__name__} returns no cache")
+        return cache
+
+    def _shapes(self, cache: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Iterate over the floating-point tensors of a cache: the path of the layer's module, and the shape."""
+        paths = {module.layer_idx: path for path, module in self._layers()}
+        layers = getattr(cache, "layers", None)
+        parts = enumerate(layers) if isinstance(layers, list) else [(None, cache)]
+        for number, part in parts:
+            for tensor in _tensors_in(part):
+                if tensor.is_floating_point():
+                    yield paths.get(number, ""), tuple(tensor.shape)
+
+    def _layers(self) -> Iterator[tuple[str, nn.Module]]:
+        """Iterate over the modules that know the index of their layer, the innermost last."""
+        for path, module in self.module.named_modules():
+            if isinstance(getattr(module, "layer_idx", None), int) and any(True for _ in module.parameters()):
+                yield path, module
+
+    def _counted(self, call: Any, at: Lengths) -> Count:
+        return run_user_code(f"a run at {at}", lambda: self._run(*call, counters=()))
+
+    def _observed(self, count: Count, at: Lengths, cache: tuple = (), after: int = 0) -> Observed:
+        trace, by_event = count.trace, count.run.by_event
+        products, others = _items(trace, by_event)
+        return Observed(
+            at,
+            tuple(products),
+            tuple(others),
+            count.params,
+            count.active_params,
+            costs.weights_read(trace),
+            count.other_flops,
+            cache,
+            after,
+        )
+
+    def _find_weights(self, count: Count) -> None:
+        """Set the parameters by name, as a pass uses them, and their bytes."""
+        trace = count.trace
+        shares = active_shares(trace, count.run.by_event)
+        used, (_, read) = used_weights(trace), costs.elements_read(trace)
+        for weight in trace.weights:
+            share = None if shares is None else shares.get(weight.storages[0], 1)
+            is_read = read.get(weight.storages[0], 0) >= prod(weight.shape)
+            self.weights[weight.name] = Weight(weight.shape, weight.trainable, share, weight.name in used, is_read)
+        self.weight_bytes = sum(weight.bytes for weight in trace.weights)
+
+
+def _items(trace: Trace, by_event: Any) -> tuple[list[Item], list[Item]]:
+    """Return the products and embeddings of a run, and its other operations."""
+    pairs_of = costs.pairs_by_event(trace, by_event)
+    priced: dict[int, list[tuple[str, int]]] = {}
+    for event, kind, elements in costs.other_operations(trace, by_event):
+        priced.setdefault(event.index, []).append((kind, elements))
+    products: list[Item] = []
+    others: list[Item] = []
+    hosted: set[int] = set()
+
+    def host(storages: Iterator[int | None]) -> tuple[str, ...]:
+        """Return the names of parameters that no operation before has read."""
+        new = dict.fromkeys(one for one in storages if one is not None and one not in hosted)
+        hosted.update(new)
+        return tuple(trace.parameters[one][0] for one in new)
+
+    for event in trace.operations():
+        parts = by_event.get(event.index, ())
+        if base(event.name) == "embedding":
+            weights = host(iter([parameter_of(trace, next(event.tensors()))]))
+            shape = next(tensors_in(event.out)).shape
+            products.append(Item(event.path, "embedding", {"b": prod(shape[:-1]), "d_m": shape[-1]}, weights))
+        for kind, product in parts:
+            weights = host(weight_of(trace, fact) for fact in product.operands)
+            pairs = pairs_of.get(event.index) if kind in ("scores", "values") else None
+            products.append(Item(event.path, kind, _dims(kind, product.dims), weights, pairs))
+        for kind, elements in priced.get(event.index, ()):
+            weights = host(parameter_of(trace, fact) for fact in event.tensors())
+            others.append(Item(event.path, kind, {"j": elements}, weights))
+    return products, others
+
+
+def _dims(kind: str, dims: Mapping[str, int]) -> Mapping[str, int]:
+    """Return the sizes of a product; of attention's with one size for the queries of all heads.
+
+    Grouped queries of a step are rows of the matrices of their keys, or matrices of their own.
+    """
+    if kind not in ("scores", "values"):
+        return dims
+    return {"b": dims.get("b", 1) * dims.get("m", 1), **{letter: dims[letter] for letter in ("i", "j")}}
+
+
+def _tensors_in(value: Any) -> Iterator[Tensor]:
+    """Iterate over the tensors of an object: of its attributes, and of those in lists and dictionaries."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, list | tuple | dict):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _tensors_in(part)
+    elif hasattr(value, "__dict__") and not isinstance(value, type):
+        yield from _tensors_in(vars(value))
+
+
+def _elements(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.numel() for tensor in tensors if tensor.is_floating_point())

@@ -1,0 +1,95 @@
+"""Find the letters of a size from its values at a few lengths. Imports no torch."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+from headcount.bench.closed_form.terms import KEYS, NEW, SEQUENCES, Factor
+
+MOST_SHIFT = 256
+"""The most tokens that are added to those of the input, as by the padding of a convolution."""
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Sequences, new tokens and stored tokens of a run."""
+
+    B: int
+    T: int
+    n: int = 0
+
+    def __str__(self) -> str:
+        return f"B={self.B} T={self.T}" + (f" n={self.n}" if self.n else "")
+
+
+@dataclass(frozen=True)
+class Solver:
+    """Writes sizes of runs at ``points`` as products of a number, sequences and tokens.
+
+    ``windows`` and ``chunks`` are those that the configuration states. In a step one token is new, so that its sizes
+    depend on stored tokens alone.
+    """
+
+    points: tuple[Lengths, ...]
+    windows: tuple[int, ...] = ()
+    chunks: tuple[int, ...] = ()
+
+    @property
+    def is_step(self) -> bool:
+        """Whether the runs were of one new token."""
+        return any(point.n for point in self.points)
+
+    def solve(self, values: Sequence[int], *, keys: bool = False, squares: bool = False) -> list[Factor] | None:
+        """Return the factors whose product has ``values`` at the points, the number last; None where there are none.
+
+        ``keys``: tokens are those that a query attends to. ``squares``: tokens may appear twice, as pairs.
+        """
+        letter = KEYS if keys or self.is_step else NEW
+        for factors in self._candidates(values, letter, squares):
+            number = self._number(values, factors)
+            if number is not None:
+                return [*factors, Factor("", number)]
+        return None
+
+    def _number(self, values: Sequence[int], factors: Sequence[Factor]) -> int | None:
+        """Return the number by which the factors give the values; None where they do not."""
+        found = {divmod(value, size) for value, size in zip(values, self._sizes(factors), strict=True)}
+        if len(found) != 1:
+            return None
+        number, rest = found.pop()
+        return number if not rest else None
+
+    def _sizes(self, factors: Sequence[Factor]) -> list[int]:
+        return [prod(factor.value(one.B, one.T, one.n) for factor in factors) for one in self.points]
+
+    def _candidates(self, values: Sequence[int], letter: str, squares: bool) -> Iterator[list[Factor]]:
+        sequences = [[], [Factor("B", of=SEQUENCES)]]
+        tokens = self._tokens(letter)
+        for batch in sequences:
+            yield batch
+        for one, batch in product(tokens, sequences):
+            yield [*batch, one]
+        if squares:
+            for first, second, batch in product(self._tokens(NEW), self._tokens(KEYS), sequences):
+                yield [*batch, first, second]
+        for batch in sequences:
+            if shifted := self._shifted(values, batch, letter):
+                yield [*batch, shifted]
+
+    def _tokens(self, letter: str) -> list[Factor]:
+        found = [Factor(letter, of=letter)]
+        if letter == KEYS:
+            found += [Factor(letter, of=letter, window=window) for window in self.windows]
+        return found + [Factor("m", of=NEW, chunk=chunk) for chunk in self.chunks]
+
+    def _shifted(self, values: Sequence[int], batch: Sequence[Factor], letter: str) -> Factor | None:
+        """Return T + k, where the first two points give a whole k."""
+        plain = Factor(letter, of=letter)
+        tokens, per = self._sizes([plain]), self._sizes(batch)
+        (a, b), (s, t) = (values[0] * per[1], values[1] * per[0]), tokens[:2]
+        if a == b or (a * t - b * s) % (b - a):
+            return None
+        shift = (a * t - b * s) // (b - a)
+        is_small = 0 < abs(shift) <= MOST_SHIFT and min(tokens) + shift > 0
+        return Factor(letter, of=letter, shift=shift) if is_small else None

@@ -1,0 +1,96 @@
+"""Store proved closed forms by the file's content and the versions of what counts it. Imports no torch."""
+
+import hashlib
+import json
+import os
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import headcount
+from headcount.bench.closed_form.terms import ClosedForm
+from headcount.bench.env import versions
+from headcount.bench.errors import UsageError, read_file
+from headcount.bench.output.files import ensure_dir, write
+from headcount.bench.output.progress import stage
+from headcount.bench.result_cache import digest
+from headcount.bench.targets.process import run_isolated
+from headcount.bench.targets.target import Target
+from headcount.formulas.published.typed import from_data, to_data
+
+LIBRARIES = ("torch", "transformers")
+SOURCES = (
+    "bench/closed_form",
+    "bench/contractions",
+    "bench/counting",
+    "bench/targets",
+    "bench/trace",
+    "formulas/ledger.py",
+)
+"""What a closed form depends on, besides the libraries."""
+
+
+def find_closed_form(target: Target) -> ClosedForm:
+    """Return the closed form of a configuration: the stored one, or a new one, which is proved and stored.
+
+    Raises what run_isolated does.
+    """
+    key = _key(target)
+    if key and (found := _read(key)):
+        return found
+    plain = replace(target, lengths={"batch_size": 1, "seq_len": 8})
+    with stage(f"deriving the closed form of {target.spec}"):
+        found = run_isolated(
+            "headcount.bench.closed_form.derivation:derive", plain, code=target.code, label=target.spec
+        )
+    if key := key or _key(target):
+        # a folder that cannot be written to costs time, and no answer
+        with suppress(UsageError):
+            write(ensure_dir(folder()) / f"{key}.json", json.dumps(to_data(found)))
+    return found
+
+
+def folder() -> Path:
+    """Return the folder of stored closed forms: HEADCOUNT_CACHE, else below the user's cache."""
+    own = os.environ.get("HEADCOUNT_CACHE")
+    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(own or Path(caches) / "headcount") / "closed_forms"
+
+
+def _read(key: str) -> ClosedForm | None:
+    path = folder() / f"{key}.json"
+    try:
+        return from_data(ClosedForm, json.loads(path.read_text("utf-8")))
+    except (OSError, ValueError, TypeError):
+        # derived again
+        return None
+
+
+def _key(target: Target) -> str | None:
+    """Return the digest of all that a closed form depends on; None for a name that is not in the hub's cache."""
+    content = _content(target.spec)
+    if content is None:
+        return None
+    found = {
+        "content": hashlib.sha256(content).hexdigest(),
+        "settings": {name: target.settings[name] for name in sorted(target.settings)},
+        "options": [target.dtype, target.elementwise, target.formula_set, dict(target.formulas)],
+        "versions": {"headcount": headcount.__version__, **versions(LIBRARIES)},
+        "sources": digest(SOURCES),
+    }
+    return hashlib.sha256(json.dumps(found).encode()).hexdigest()
+
+
+def _content(spec: str) -> bytes | None:
+    """Return the content of the configuration's file."""
+    if not spec.startswith("hf:"):
+        return read_file(spec)
+    try:
+        from huggingface_hub import try_to_load_from_cache
+    except ModuleNotFoundError:
+        return None
+    name, _, revision = spec.removeprefix("hf:").partition("@")
+    with suppress(ValueError):
+        path = try_to_load_from_cache(name, "config.json", revision=revision or "main")
+        return Path(path).read_bytes() if isinstance(path, str) else None
+    return None
