@@ -8,11 +8,13 @@ from itertools import groupby, zip_longest
 from math import prod
 from typing import Any
 
+from headcount.bench.accounts import NoAccount
 from headcount.bench.closed_form.observe import Decoder, Item, Observed, Weight
 from headcount.bench.closed_form.solve import Lengths, Solver
 from headcount.bench.closed_form.terms import NEW, SEQUENCES, ClosedForm, Factor, Mask, Stored, Term, masked_terms
 from headcount.bench.contractions.modules import outer_paths
-from headcount.bench.counting.module import _masks_too_large, refusals
+from headcount.bench.counting.columns import check_masks_fit
+from headcount.bench.counting.module import refusals
 from headcount.bench.targets.target import Target
 from headcount.bench.targets.user_code import UserCodeError
 from headcount.formulas import decoding, prices
@@ -167,9 +169,10 @@ class _Derivation:
         try:
             runs = []
             for at in lengths:
-                if reason := _masks_too_large((self._decoder._ids(at.B, at.T, "cpu"),)):
-                    return list(forward), reason
+                check_masks_fit((self._decoder._ids(at.B, at.T, "cpu"),))
                 runs.append(self._decoder.masked(at))
+        except NoAccount as reason:
+            return list(forward), str(reason)
         except Exception as error:
             return list(forward), f"a run with weights that have no values raised {type(error).__name__}: {error}"
         found, attention = [], [_attention(run.products) for run in runs]

@@ -16,9 +16,11 @@ from headcount.bench.contractions import costs
 from headcount.bench.contractions.modules import active_shares, used_weights
 from headcount.bench.contractions.selections import parameter_of, weight_of
 from headcount.bench.contractions.zero_mac_ops import base
+from headcount.bench.counting.copies import META, FakeWeights, with_fake_weights
 from headcount.bench.counting.decode_step import CACHES
-from headcount.bench.counting.module import META, _fake_call, build_and_run
+from headcount.bench.counting.module import build
 from headcount.bench.counting.result import Count
+from headcount.bench.counting.tools import RecordedCall
 from headcount.bench.targets.target import Target
 from headcount.bench.targets.user_code import UserCodeError, run_user_code
 from headcount.bench.trace.events import Trace, tensors_in
@@ -91,10 +93,10 @@ class Decoder:
     weights: dict[str, Weight] = field(default_factory=dict, init=False)
     weight_bytes: int = field(default=0, init=False)
     _built: Any = field(init=False)
-    _run: Any = field(init=False)
+    _options: Any = field(init=False)
 
     def __post_init__(self) -> None:
-        self._built, self._run = build_and_run(self.target, {})
+        self._built, self._options = build(self.target, {})
         names = ", ".join(self._built.kwargs)
         if self._built.args or set(self._built.kwargs) != {IDS}:
             raise UserCodeError(
@@ -130,7 +132,9 @@ class Decoder:
 
     def masked(self, at: Lengths) -> Observed:
         """Return a pass whose masks have values, as they have on the CPU; weights have none."""
-        count = self._counted(_fake_call((self.module, (), {IDS: self._ids(at.B, at.T, "cpu")})), at)
+        count = self._counted(
+            with_fake_weights((self.module, (), {IDS: self._ids(at.B, at.T, "cpu")}), FakeWeights(seed=0)), at
+        )
         return replace(self._observed(count, at), causal_macs=count.causal_macs)
 
     def step(self, at: Lengths) -> Observed:
@@ -183,7 +187,7 @@ class Decoder:
                 yield path, module
 
     def _counted(self, call: Any, at: Lengths) -> Count:
-        return run_user_code(f"a run at {at}", lambda: self._run(*call, counters=()))
+        return run_user_code(f"a run at {at}", lambda: RecordedCall(*call, **self._options).headcount)
 
     def _observed(self, count: Count, at: Lengths, cache: tuple = (), after: int = 0) -> Observed:
         trace, by_event = count.trace, count.run.by_event

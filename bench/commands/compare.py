@@ -87,8 +87,8 @@ def _models(args: argparse.Namespace) -> Result:
             case.check_runs()
     tables = compare.tables(a, b, counters, args.device)
     if args.columns:
-        sides = [side if isinstance(side, Case) else side.closed or side.count for side in (a, b)]
-        tables = columns.of_comparison(tables, sides, args.columns, given)
+        compared = [side if isinstance(side, Case) else side.closed or side.count for side in (a, b)]
+        tables = columns.of_comparison(tables, compared, args.columns, given)
     # the rows of crossovers, where they are printed
     tables = [realised(table) for table in tables]
     crossed = [row for table in tables for row in table.rows if isinstance(row, compare.CrossoverRow)]

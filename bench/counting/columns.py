@@ -219,7 +219,7 @@ def _macs_of_masks(runs: Runs, window: int | None, unknown: str) -> int:
     _, *inputs = runs.built.call
     if any(tensor.is_meta for tensor in tensors_of(inputs)):
         raise NoAccount(unknown)
-    _check_masks_fit(inputs)
+    check_masks_fit(inputs)
     try:
         found = runs.run(with_fake_weights(runs.built.call, FakeWeights(seed=0)), backward=runs.options["backward"])
         macs = costs.causal_macs(found.trace, found.run.by_event, window)
@@ -230,7 +230,7 @@ def _macs_of_masks(runs: Runs, window: int | None, unknown: str) -> int:
     return macs
 
 
-def _check_masks_fit(inputs: Any) -> None:
+def check_masks_fit(inputs: Any) -> None:
     """Raise NoAccount where masks over all pairs of tokens would take too much memory."""
     sizes = [tensor.shape for tensor in tensors_of(inputs) if not tensor.is_floating_point() and tensor.dim() == 2]
     for batch, tokens in sizes:

@@ -143,10 +143,9 @@ def _changes(old: Count, new: Count, sides: Sides) -> Iterator[ChangeRow]:
     """Yield the limits of a lock, the changes, and for each quantity what is equal and the total."""
 
     def row(path: str, quantity: str, kind: str, what: str, sizes: str, before: int, after: int) -> ChangeRow:
-        amounts = [before, after, sides.sign * (after - before)]
-        if sides is LOCKED:
-            amounts.append(difference.percent(before, after))
-        return sides.change(None, path, quantity, kind, what, sizes, *amounts)
+        change = sides.sign * (after - before)
+        shares = (difference.percent(before, after),) if sides is LOCKED else ()
+        return sides.change(None, path, quantity, kind, what, sizes, before, after, change, *shares)
 
     for name, most in new.limits.items() if sides is LOCKED and new.limits else ():
         value = getattr(new, name)
