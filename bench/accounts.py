@@ -395,6 +395,8 @@ def macs_per_sample(case: "Case | Count", given: Assumptions) -> int | Fraction:
 @Account("training step\nMACs", "training", width=19)
 def training_macs(case: Case, given: Assumptions) -> int:
     """Return the MACs of a training step: forward and gradients; no scores that fused attention computes again."""
+    if reason := getattr(case.config, "no_training", ""):
+        raise NoAccount(reason)
     return backward.training_macs(case.ledger)
 
 
@@ -402,6 +404,8 @@ def training_macs(case: Case, given: Assumptions) -> int:
 def training_recompute_macs(case: Case, given: Assumptions) -> int:
     """Return the MACs of a training step that runs the forward pass of every repeated layer twice."""
     _check_repeats(case)
+    if reason := getattr(case.config, "no_training", ""):
+        raise NoAccount(reason)
     is_repeated = backward.repeated_layers(case.ledger)
     return backward.training_macs(case.ledger, recompute=lambda entry: is_repeated(entry.path))
 

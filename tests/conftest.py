@@ -89,6 +89,12 @@ def warm(monkeypatch, forks):
     monkeypatch.setattr(process, "CONTEXT", forks)
 
 
+@pytest.fixture(autouse=True)
+def closed_forms(monkeypatch, tmp_path_factory):
+    """Store the closed forms of configurations in a folder of this test run."""
+    monkeypatch.setenv("HEADCOUNT_CACHE", str(tmp_path_factory.getbasetemp() / "closed_forms"))
+
+
 @pytest.fixture
 def figure(record_property):
     """Return a function that takes one line to print after the test run."""

@@ -12,18 +12,21 @@ from headcount.bench.accounts import NoAccount
 from headcount.bench.closed_form.observe import Decoder, Item, Observed, Weight
 from headcount.bench.closed_form.solve import Lengths, Solver
 from headcount.bench.closed_form.terms import NEW, SEQUENCES, ClosedForm, Factor, Mask, Stored, Term, masked_terms
+from headcount.bench.contractions.costs import weights_read
 from headcount.bench.contractions.modules import outer_paths
 from headcount.bench.counting.columns import check_masks_fit
 from headcount.bench.counting.module import refusals
 from headcount.bench.targets.target import Target
 from headcount.bench.targets.user_code import UserCodeError
 from headcount.formulas import decoding, prices
+from headcount.formulas.backward import training_macs
 from headcount.formulas.ledger import MAC_KINDS, Ledger
 
 FORWARD = (Lengths(2, 7), Lengths(3, 11), Lengths(2, 19))
 STEPS = (Lengths(2, 1, 1), Lengths(3, 1, 6), Lengths(2, 1, 12))
 """Lengths of the runs that give the letters; further ones reach beyond windows and chunks."""
 PROVED_FORWARD, PROVED_STEP = Lengths(1, 13), Lengths(1, 1, 9)
+_TRAINED = (2, 7)
 BEYOND = 23
 """Tokens beyond every window and chunk of the run that proves a form."""
 _WINDOWS = re.compile(r"window(_size)?$|attention_chunk_size$")
@@ -64,7 +67,7 @@ class _Derivation:
         found = ClosedForm(
             model=decoder.notes[0],
             forward=tuple(forward),
-            windows=tuple(dict.fromkeys(term.mask.window for term in forward if term.mask and term.mask.window)),
+            windows=tuple(dict.fromkeys(size for term in forward if term.mask and (size := term.mask.width))),
             positions=self._positions,
             weight_bytes=decoder.weight_bytes,
             no_mask=no_mask,
@@ -79,6 +82,12 @@ class _Derivation:
             places += proved
         except UserCodeError as error:
             found = replace(found, no_step=str(error))
+        form, counted = training_macs(found.of_tokens(*_TRAINED)), decoder.training_macs(Lengths(*_TRAINED))
+        if form != counted:
+            reason = (
+                f"a training step counts {counted:,} at {Lengths(*_TRAINED)}, and three forward passes are {form:,}"
+            )
+            found = replace(found, no_training=reason)
         lengths = ", ".join(map(str, places))
         proof = f"{len(forward)} entries equal the count at {lengths}"
         folded = {name: _fold(getattr(found, name)) for name in ("forward", "step", "stored")}
@@ -127,6 +136,9 @@ class _Derivation:
             else:
                 found.append(self._term(solver, items, hosted))
         found += [_parameters(name, one) for name, one in weights.items() if name not in hosted]
+        if any(one.share is None for one in weights.values()):
+            # no parameters, of which nobody knows how many a token uses
+            found.append(Term("", "elementwise", (), 1, {"j": 0}, used=-1))
         return _with_roles(sorted(_summed(found), key=lambda term: self._order.get(term.path, 0)))
 
     def _term(self, solver: Solver, items: Sequence[Item], hosted: dict[str, None]) -> Term:
@@ -144,12 +156,11 @@ class _Derivation:
                 raise UserCodeError(f"no closed form: {letter} of {first.path or 'the model'} {first.kind} is {at}")
             *tokens, number = solved
             for factor in tokens:
-                taken = any(factor.letter == known.letter for known in factors)
-                factors.append(replace(factor, letter=letter) if taken else factor)
+                factors.append(replace(factor, letter=_free(factor.letter, letter, factors)))
                 if factor.of == SEQUENCES and solver.is_step:
                     factors.append(Factor("T", of=NEW))
             if number.number != 1 or not tokens:
-                factors.append(replace(number, letter=letter))
+                factors.append(replace(number, letter=_free(letter, letter, factors)))
         own = [name for name in first.weights if name in weights and name not in hosted]
         hosted |= dict.fromkeys(own)
         return _with_weights(first, factors, [weights[name] for name in own])
@@ -204,8 +215,8 @@ class _Derivation:
             found.append(replace(term, mask=fits[0]))
         for run in runs:
             macs = masked_terms(found, run.at.B, run.at.T).macs
-            if macs != run.causal_macs:
-                return list(forward), f"masks leave {run.causal_macs} MACs at {run.at}, the form {macs}"
+            if macs != run.count.causal_macs:
+                return list(forward), f"masks leave {run.count.causal_macs} MACs at {run.at}, the form {macs}"
         return found, ""
 
 
@@ -247,6 +258,12 @@ def _aligned(runs: Sequence[Sequence[Item]]) -> list[tuple[Item, ...]]:
     raise UserCodeError("no closed form: weights are read in another order at other lengths")
 
 
+def _free(wanted: str, own: str, factors: Iterable[Factor]) -> str:
+    """Return the letter of a size: the wanted one, or where another size has it, that of the count, or a third."""
+    taken = {factor.letter for factor in factors}
+    return next(letter for letter in (wanted, own, *"bmijn", *(f"{own}{n}" for n in range(9))) if letter not in taken)
+
+
 def _by_path(items: Iterable[Item]) -> dict[str, list[Item]]:
     """Return items by module, in order of first appearance."""
     found: dict[str, list[Item]] = {}
@@ -283,6 +300,8 @@ def _with_weights(item: Item, factors: list[Factor], weights: Sequence[Weight]) 
         product = numbers.get("i", 1) * numbers.get("j", 1)
         if kind == "linear" and total == product:
             weight = {letter: numbers[letter] for letter in ("i", "j") if letter in numbers}
+        elif kind == "expert_linear" and letters and len(weights[0].shape) == 3 and len(weights) == 1:
+            weight = {"E": weights[0].shape[0], "i": total // weights[0].shape[0]}
         elif share not in (None, 1) and len(weights) == 1:
             experts, top_k = weights[0].shape[0], share * weights[0].shape[0]
             kind = "expert_bias" if kind not in EXPERT_KINDS else kind
@@ -389,15 +408,18 @@ def _compare(ledger: Ledger, run: Observed, is_priced: bool = False) -> None:
             raise UserCodeError(
                 f"no closed form: {path or 'the model'} {kind} counts {b:,} at {run.at}, the form {a:,}"
             )
+    count, active = run.count, run.count.active_params
     sums = {
-        "parameters": (ledger.params, run.params),
+        "parameters": (ledger.params, count.params),
         # not every run shows how many experts a token uses
-        "active parameters": (ledger.active_params, run.active_params or ledger.active_params),
-        "weights read": (decoding.step_weights(ledger), run.weights_read),
+        "active parameters": (ledger.active_params, ledger.active_params if active is None else active),
+        "weights read": (decoding.step_weights(ledger), weights_read(count.trace)),
     }
     if is_priced:
         flops = prices.other_flops(ledger, prices.PRICES)
-        sums |= {kind: (flops[kind], run.other_flops[kind]) for kind in flops}
+        # an expert's bias is added as any other number
+        for name, kinds in {**prices.GROUPS, "other operations": tuple(flops)}.items():
+            sums[name] = tuple(sum(of[kind] for kind in kinds) for of in (flops, count.other_flops))
     if run.at.n:
         sums["cache"] = (decoding.cache_elements(ledger), run.after)
     for name, (a, b) in sums.items():

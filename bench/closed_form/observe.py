@@ -3,7 +3,7 @@
 import copy
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -45,22 +45,17 @@ class Item:
 
 @dataclass(frozen=True)
 class Observed:
-    """A run at some lengths: its products and embeddings in order, its other operations, and its sums.
+    """A run at some lengths, its products and embeddings in order, and its other operations.
 
     ``cache``: path and shape of each floating-point tensor of the cache before a step, ``after`` its elements after it.
-    ``causal_macs``: those of the pairs that masks leave, where they have values.
     """
 
     at: Lengths
     products: tuple[Item, ...]
     others: tuple[Item, ...]
-    params: int
-    active_params: int | None
-    weights_read: int
-    other_flops: Mapping[str, int]
+    count: Count
     cache: tuple[tuple[str, tuple[int, ...]], ...] = ()
     after: int = 0
-    causal_macs: int | None = None
 
 
 @dataclass(frozen=True)
@@ -130,12 +125,20 @@ class Decoder:
             self._find_weights(count)
         return self._observed(count, at)
 
+    def training_macs(self, at: Lengths) -> int:
+        """Return the MACs of a forward and a backward pass, without products that run again."""
+        options = {**self._options, "backward": True}
+        count = run_user_code(
+            f"a training step at {at}",
+            lambda: RecordedCall(self.module, (), {IDS: self._ids(at.B, at.T)}, **options).headcount,
+        )
+        return count.macs - sum(entry.size for entry in count.ledger if entry.kind.endswith("_recompute"))
+
     def masked(self, at: Lengths) -> Observed:
         """Return a pass whose masks have values, as they have on the CPU; weights have none."""
-        count = self._counted(
-            with_fake_weights((self.module, (), {IDS: self._ids(at.B, at.T, "cpu")}), FakeWeights(seed=0)), at
-        )
-        return replace(self._observed(count, at), causal_macs=count.causal_macs)
+        ids = self._ids(at.B, at.T, "cpu")
+        count = self._counted(with_fake_weights((self.module, (), {IDS: ids}), FakeWeights(seed=0)), at)
+        return self._observed(count, at)
 
     def step(self, at: Lengths) -> Observed:
         """Return a pass over one new token behind stored ones, with a cache that the model has filled itself."""
@@ -196,10 +199,7 @@ class Decoder:
             at,
             tuple(products),
             tuple(others),
-            count.params,
-            count.active_params,
-            costs.weights_read(trace),
-            count.other_flops,
+            count,
             cache,
             after,
         )

@@ -71,7 +71,9 @@ class Solver:
         for one, batch in product(tokens, sequences):
             yield [*batch, one]
         if squares:
-            for first, second, batch in product(self._tokens(NEW), self._tokens(KEYS), sequences):
+            # some softmax has a sink beside the keys
+            every = [*self._tokens(KEYS), Factor(KEYS, of=KEYS, shift=1)]
+            for first, second, batch in product(self._tokens(NEW), every, sequences):
                 yield [*batch, first, second]
         for batch in sequences:
             if shifted := self._shifted(values, batch, letter):
@@ -81,7 +83,8 @@ class Solver:
         found = [Factor(letter, of=letter)]
         if letter == KEYS:
             found += [Factor(letter, of=letter, window=window) for window in self.windows]
-        return found + [Factor("m", of=NEW, chunk=chunk) for chunk in self.chunks]
+        # a state before the first chunk is one more
+        return found + [Factor("m", of=NEW, shift=more, chunk=chunk) for chunk in self.chunks for more in (0, chunk)]
 
     def _shifted(self, values: Sequence[int], batch: Sequence[Factor], letter: str) -> Factor | None:
         """Return T + k, where the first two points give a whole k."""

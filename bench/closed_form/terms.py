@@ -59,6 +59,11 @@ class Mask:
     window: int | None = None
     chunk: int | None = None
 
+    @property
+    def width(self) -> int | None:
+        """The most keys that a query sees; None for all up to the query."""
+        return self.window or self.chunk
+
     def pairs(self, T: Size) -> Size:
         """Return the pairs of a sequence of T tokens."""
         if self.chunk is not None:
@@ -149,6 +154,7 @@ class ClosedForm:
         weight_bytes: bytes of all parameters in their types.
         no_step: why the model does not decode.
         no_mask: why the pairs that masks leave are not known.
+        no_training: why the gradients of products are not two products of their size each; empty where they are.
         unpriced: why the operations without products are not known; empty where they are.
         proof: at which lengths the form was compared with counts.
         notes: sentences about how the model was built.
@@ -166,6 +172,7 @@ class ClosedForm:
     weight_bytes: int = 0
     no_step: str = ""
     no_mask: str = ""
+    no_training: str = ""
     unpriced: str = ""
     proof: str = ""
     notes: tuple[str, ...] = ()

@@ -1,0 +1,58 @@
+"""Closed forms of configurations against counts: every column of two further lengths, of many families."""
+
+import json
+
+import pytest
+
+from headcount.bench.accounts import ACCOUNTS, Assumptions, values
+from headcount.bench.closed_form.case import ConfigurationCase
+from headcount.bench.closed_form.derivation import derive
+from headcount.bench.counting.count import DECODING, MASKED
+from headcount.bench.counting.module import count
+from headcount.bench.macs.columns import _module_value
+from headcount.bench.targets.target import Target
+from headcount.bench.targets.user_code import UserCodeError
+from tests.bench.closed_form.families import FAMILIES, REFUSED, config
+
+pytest.importorskip("transformers", reason="the optional extra hf is not installed")
+
+DAILY = ("gemma2", "qwen3_moe", "deepseek_v3", "qwen3_next")
+"""One of windows, routed experts, latents and recurrent states each."""
+COLUMNS = (*DECODING, *MASKED, "training_macs", "forward_bytes")
+LENGTHS = ({"batch_size": 1, "seq_len": 29}, {"batch_size": 2, "seq_len": 41})
+GIVEN = Assumptions()
+KINDS = [kind if kind in DAILY else pytest.param(kind, marks=pytest.mark.nightly) for kind in FAMILIES]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_closed_form_equals_count(kind, tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config(kind)))
+    form = derive(Target(str(path), lengths=LENGTHS[0]))
+    for lengths in LENGTHS:
+        target = Target(str(path), lengths=lengths)
+        case = ConfigurationCase(kind, form, lengths, target=target)
+        options = {"columns": COLUMNS, "bytes_each": GIVEN.bytes_each, "context": None, "window": None, "roots": {}}
+        counted = count(target, **options)
+        assert case.ledger.macs == counted.macs
+        assert case.ledger.params == counted.params
+        assert counted.active_params in (case.ledger.active_params, None)
+        of_count, _ = values([*COLUMNS, "macs_per_token", "other_flops"], counted, GIVEN, _module_value)
+        of_form, reasons = values(list(of_count), case, GIVEN)
+        known = {name: value for name, value in of_form.items() if name not in reasons}
+        assert known == {name: of_count[name] for name in known}
+        # a recurrence has other gradients than products of its size
+        assert not any(of_count[name] for name in reasons if name in COLUMNS and name != "training_macs")
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", REFUSED)
+def test_model_without_closed_form_is_refused(kind, tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config(kind)))
+    with pytest.raises(UserCodeError, match=REFUSED[kind][2]):
+        derive(Target(str(path), lengths={"seq_len": 8}))
+
+
+def test_columns_of_a_count_are_those_of_presets():
+    assert set(COLUMNS) <= set(ACCOUNTS)
