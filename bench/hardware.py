@@ -84,9 +84,17 @@ def by_device(device: str) -> Hardware | None:
 
 
 def by_name(text: str) -> Hardware | None:
-    """Return the data sheet of a card by its name, with or without the maker; None for every other text."""
-    found = {_plain(alias): one for one in HARDWARE.values() for alias in (one.name, one.short_name)}
+    """Return the data sheet of a card by its name, with or without the maker, or its key; None for every other text."""
+    found = {_plain(alias): one for key, one in HARDWARE.items() for alias in (key, one.name, one.short_name)}
     return found.get(_plain(text))
+
+
+def find_card(text: str) -> Hardware:
+    """Return the data sheet of a card by its name. Raises UsageError with the nearest names."""
+    found = by_name(text)
+    if found is None:
+        raise UsageError(f"unknown card {text!r}; {choices(text, names())}")
+    return found
 
 
 def names() -> list[str]:

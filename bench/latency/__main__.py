@@ -5,7 +5,7 @@
     python -m bench.latency --model moa-8K8E128D --pass both
     python -m bench.latency --device cuda --record
     python -m bench.latency --within 300 --order value --out-dir DIR
-    python -m bench.latency --estimate --device h200    arithmetic, no measurement
+    python -m bench.latency --estimate --on "H100 SXM"  arithmetic, no measurement
     python -m bench.latency campaign --out-dir DIR      all GPU measurements of the report
     python -m bench.latency gates --device cuda         check without timing
     python -m bench.latency compare OLD.jsonl NEW.jsonl
@@ -34,8 +34,7 @@ PROG = "python -m bench.latency"
 if __name__ == "__main__":
     start(PROG, "headcount.bench.latency.__main__", "torch")
 
-from headcount.bench.column import plural
-from headcount.bench.hardware import HARDWARE
+from headcount.bench.hardware import HARDWARE, find_card
 from headcount.bench.latency import estimate, implementations, schedule, targets
 from headcount.bench.latency.timing_cases import ROUTINGS, TimingCase, layer_cases, model_cases
 from headcount.bench.result import Result
@@ -70,13 +69,13 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         metavar="PASS",
         help=f"{', '.join(PASSES)} (default: forward both)",
     )
-    known = "cpu, cuda, or with --estimate the hardware of --list (default: cpu)"
-    schedule.add_options(out, "--device", choices=("cpu", "cuda", *HARDWARE), default=None, metavar="NAME", help=known)
+    schedule.add_options(out, "--device", default=None)
     out.add_argument("--routing", nargs="+", choices=ROUTINGS, default=["balanced"], help="(default: balanced)")
     schedule.add_options(out, "--threads", "--within", "--commit")
     schedule.add_options(out, "--blocks", default=None)
     out.add_argument("--quick", action="store_true", help="two layers, one length, five blocks")
-    out.add_argument("--estimate", action="store_true", help="print expected times, and measure nothing")
+    out.add_argument("--estimate", action="store_true", help="print least and expected times, and measure nothing")
+    out.add_argument("--on", metavar="CARD", help="the card of --estimate, as of --list (default: H200 SXM)")
     out.add_argument(
         "--hardware", choices=HARDWARE, metavar="NAME", help="data sheet of --list that replaces measured peaks"
     )
@@ -139,9 +138,9 @@ def command(args: argparse.Namespace, argv: Sequence[str] = ()) -> Result | str 
         raise UsageError(
             f"a TARGET goes with --estimate here; headcount latency {args.target[0]} --help has its options"
         )
+    if args.on:
+        raise UsageError("--on names the card of --estimate; without it this machine is measured")
     args.device = args.device or "cpu"
-    if args.device in HARDWARE:
-        raise UsageError(f"--device {args.device} is named hardware, which only --estimate takes; choose cpu or cuda")
     set_defaults(args)
 
     def cases() -> list[list[TimingCase]]:
@@ -157,15 +156,14 @@ def command(args: argparse.Namespace, argv: Sequence[str] = ()) -> Result | str 
 
 
 def _estimate(args: argparse.Namespace) -> Result:
-    hardware = HARDWARE.get(args.device or "h200")
-    if hardware is None:
-        raise UsageError(f"--estimate is of named hardware; choose --device {', '.join(HARDWARE)}, not {args.device}")
-    args.device = "cuda"
+    if args.device:
+        raise UsageError(f"--estimate is of a card that is not here: --on CARD names it, not --device {args.device}")
+    hardware, args.device = find_card(args.on or "H200 SXM"), "cuda"
     set_defaults(args)
     schedule.check_limits(args)
     hardware.check(args.dtype)
     table = estimate.table(_target_cases(args) if args.target else _make_cases(args), hardware)
-    return Result([table], lambda: f"{plural(len(table.rows), 'row')} estimated; nothing was measured.")
+    return Result([table], lambda: estimate.sentence(table.rows))
 
 
 def set_defaults(args: argparse.Namespace) -> None:
@@ -218,6 +216,6 @@ def _list_names() -> str:
             "routings         " + ", ".join(ROUTINGS),
             "passes           " + ", ".join(PASSES),
             "dtypes           " + ", ".join(schedule.OPTIONS["--dtype"]["choices"]),
-            "hardware         " + ", ".join(f"{name}: {found.name}" for name, found in HARDWARE.items()),
+            "cards            " + ", ".join(f"{name}: {found.name}" for name, found in HARDWARE.items()),
         ]
     )

@@ -32,7 +32,7 @@ from headcount.bench.hardware import HARDWARE
 from headcount.bench.latency.table import median_ms
 from headcount.bench.output.files import write
 from headcount.bench.performance import model
-from headcount.bench.performance.kernel import CoreSizes, Kernel
+from headcount.bench.performance.kernel import UNLISTED, CoreSizes, Kernel
 from headcount.bench.records import GRAPH, TIMED, LatencyRecord
 from headcount.bench.result import Result, Row, Table, columns_of, shown
 from headcount.models.configs.layers import LAYERS
@@ -40,11 +40,6 @@ from headcount.models.configs.layers import LAYERS
 CARD = "h200"
 RECORDS = "nvidia-h200"
 KERNELS = "kernels.csv"
-UNLISTED = {
-    "loop": "reads sizes on the host, so that no graph holds it",
-    "ragged": "gathers rows on meta tensors, where CUDA packs them",
-}
-"""Implementations whose kernels a run on meta tensors does not give, with the reason."""
 PERCENT = Fraction(1, 100)
 FAR = 1.10
 """Ratio of two measured times from which their order is tested."""
@@ -235,7 +230,7 @@ def evidence(title: str, rows: Sequence[MeasuredRow], fitted: Callable[[Measured
     errors = [abs(us[row.key] / row.us - 1) for row in tested]
     ordered, pairs = _count_ordered(rows, us, {row.key for row in tested})
     within = sum(error <= NEAR for error in errors) / len(errors)
-    return EvidenceRow(title, len(tested), round(median(errors), 4), round(within, 4), ordered, pairs)
+    return EvidenceRow(title, len(tested), round(median(errors), 3), round(within, 3), ordered, pairs)
 
 
 def _count_ordered(rows: Sequence[MeasuredRow], us: Mapping[str, float], tested: set[str]) -> tuple[int, int]:

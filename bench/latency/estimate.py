@@ -1,49 +1,37 @@
-"""Estimate the least time of a call on named hardware by arithmetic from a data sheet, without measuring.
+"""Estimate the time of a call on a card by arithmetic, without measuring: at least, and as expected.
 
-The bound is the longest of three: the executed MACs at the rate of the data sheet, the bytes that must be moved at its
-bandwidth, and a fixed time for each kernel launch.
+The kernels of a call are those of a run on meta tensors (bench.performance).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from headcount.bench.column import Column, macs_column
-from headcount.bench.hardware import Hardware, by_device
+from headcount.bench.column import Column, macs_column, plural
+from headcount.bench.errors import excerpt
+from headcount.bench.hardware import Hardware
 from headcount.bench.latency import timing_cases
 from headcount.bench.latency.implementations import ImplSpec
-from headcount.bench.latency.roofline import Peaks, bound, bounds_s, work
+from headcount.bench.latency.roofline import Peaks, bounds_s, work
 from headcount.bench.latency.timing_cases import TimingCase
-from headcount.bench.records import LatencyRecord
+from headcount.bench.performance import model
+from headcount.bench.performance.kernel import UNLISTED, Kernel
 from headcount.bench.result import Row, Table, columns_of, shown
 
-RAMP_US = 1.5
-"""Microseconds of a kernel in a CUDA graph: assumed for this generation of hardware, not from a data sheet."""
-US, TB = 1e-6, 1e12
-
-
-def of_record(record: LatencyRecord) -> float | None:
-    """Return the estimate in milliseconds for a measured row on its own device, of the executed work where recorded.
-
-    None without a data sheet of the device and its dtype, and for old rows without bytes.
-    """
-    hardware = by_device(record.environment["device"])
-    if hardware is None or record.dtype not in hardware.macs_per_s or record.least_bytes is None:
-        return None
-    macs, moved = record.executed_macs or record.macs, record.executed_bytes or record.least_bytes
-    return bound(macs, moved, Peaks.of(hardware, record.dtype))["roofline_ms"]
+US = 1e-6
 
 
 @dataclass(frozen=True)
 class EstimateRow(Row):
-    """The least time of an implementation of a timing case.
+    """The least and the expected time of an implementation of a timing case.
 
     Attributes:
         macs: executed multiply-accumulates.
-        bytes: bytes that must be moved.
-        launches: number of kernels, None where it is unknown.
-        estimate_us: microseconds, the longest of three bounds.
-        limit: the name of that bound.
+        launches: number of kernels; None where they are unknown.
+        bytes: bytes that the kernels move, or where they are unknown the least that must be moved.
+        least_us: microseconds at least.
+        expected_us: expected microseconds; None where the kernels are unknown.
+        reason: why the kernels are unknown.
     """
 
     layer: str
@@ -51,17 +39,17 @@ class EstimateRow(Row):
     seq_len: int
     batch_size: int
     which: str
-    macs: int = shown(macs_column, "MACs", width=15, priority=1)
-    bytes: int = shown(Column, "least\nbytes", kind="int", width=13, of="bytes", priority=1)
-    launches: int | None = shown(Column, "kernels", kind="int", width=7, priority=2)
-    estimate_us: float = shown(Column, "estimate\nat least", "us", kind="fixed", digits=1, width=10, priority=0)
-    limit: str = shown(Column, "by", width=9, priority=0)
+    macs: int = shown(macs_column, "MACs", width=15, priority=2)
+    bytes: int = shown(Column, "bytes", kind="int", of="bytes", width=13, priority=3)
+    launches: int | None = shown(Column, "kernels", kind="int", width=7, priority=1)
+    least_us: float = shown(Column, "at least", "us", kind="fixed", digits=1, width=10, priority=0)
+    expected_us: float | None = shown(Column, "expected", "us", kind="fixed", digits=1, width=10, priority=0)
+    reason: str = ""
 
     @property
     def notes(self) -> list[str]:
-        """Why the number of kernels is unknown."""
-        unknown = "kernels unknown: the pass is not counted, or the implementation does not run on meta tensors"
-        return [unknown] if self.launches is None else []
+        """Why the kernels are unknown."""
+        return [f"kernels unknown: {self.reason}; at least: the longer of MACs and bytes"] if self.reason else []
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields; that of the pass has the key of stored latencies."""
@@ -80,32 +68,61 @@ def table(cases: Sequence[TimingCase], hardware: Hardware) -> Table[EstimateRow]
         COLUMNS,
         [_row(case, spec, hardware) for case in cases for spec in case.impls(any_device=True)],
         above=[
-            f"By arithmetic from the closed forms and a data sheet ({hardware.source}): the longest of MACs over the "
-            f"type's rate, least bytes over {hardware.bytes_per_s / TB:g} TB/s, and {RAMP_US:g} us for each "
-            "kernel, which is assumed. A bound from below. MACs are the executed ones: of all E experts where an "
-            "implementation runs them all."
+            f"At least: over the kernels, the longer of bytes over {hardware.bytes_per_s / 1e12:g} TB/s and MACs over "
+            f"the type's rate ({hardware.source}), and {model.LEAST_LAUNCH_US:g} us for each, which is assumed.",
+            model.load().statement(hardware),
         ],
         below=["No figure of this table was measured."],
         note_column="layer",
     )
 
 
-def _row(case: TimingCase, spec: ImplSpec, hardware: Hardware) -> EstimateRow:
-    from headcount.bench.latency.launch_count import count_launches
+def sentence(rows: Sequence[EstimateRow]) -> str:
+    """Return what the table says in one line: of one layer at one shape also its fastest implementation."""
+    found = f"{plural(len(rows), 'row')} estimated; nothing was measured."
+    own = [row for row in rows if row.layer == rows[0].layer]
+    known = [row for row in own if row.expected_us is not None]
+    if len(known) < 2 or len({(row.seq_len, row.batch_size, row.which) for row in rows}) > 1:
+        return found
+    best = min(known, key=lambda row: row.expected_us)
+    return f"{found} {best.layer}: {best.implementation} is expected to be the fastest of {len(known)} implementations."
 
-    done, number = work(case, spec.executed), count_launches(case, spec)
-    moved = done.elements * case.element_bytes
-    bounds = bounds_s(done.macs, moved, Peaks.of(hardware, case.dtype)) | {"kernels": (number or 0) * RAMP_US * US}
-    limit = max(bounds, key=bounds.__getitem__)
+
+def kernels_of(case: TimingCase, spec: ImplSpec) -> tuple[list[Kernel], str]:
+    """Return the kernels of a call, or none and the reason."""
+    if spec.impl in UNLISTED:
+        return [], f"{spec.impl} {UNLISTED[spec.impl]}"
+    import torch
+
+    from headcount.bench.latency.runs import loss
+    from headcount.bench.performance.recorder import layer_kernels, model_kernels
+
+    dtype = getattr(torch, case.dtype)
+    try:
+        if case.subject == "model":
+            lengths = case.at_lengths(spec.config).lengths
+            return model_kernels(spec.config, spec.impl, lengths, dtype, case.which, loss), ""
+        shape = case.batch_size, case.new_len
+        return layer_kernels(spec.config, spec.impl, shape, case.seq_len, dtype, case.which), ""
+    except Exception as error:
+        # an implementation that reads values, or a product without a rule on meta tensors
+        return [], f"it does not run on meta tensors: {excerpt(error)}"
+
+
+def _row(case: TimingCase, spec: ImplSpec, hardware: Hardware) -> EstimateRow:
+    done, (kernels, reason) = work(case, spec.executed), kernels_of(case, spec)
+    shape = dict(layer=spec.name, implementation=spec.impl, seq_len=case.seq_len, batch_size=case.batch_size)
+    if reason:
+        moved = done.elements * case.element_bytes
+        bounds = bounds_s(done.macs, moved, Peaks.of(hardware, case.dtype))
+        numbers = dict(macs=done.macs, bytes=moved, launches=None, least_us=max(bounds.values()) / US, expected_us=None)
+        return EstimateRow(**shape, which=case.which, **numbers, reason=reason)
     return EstimateRow(
-        layer=spec.name,
-        implementation=spec.impl,
-        seq_len=case.seq_len,
-        batch_size=case.batch_size,
+        **shape,
         which=case.which,
         macs=done.macs,
-        bytes=moved,
-        launches=number,
-        estimate_us=bounds[limit] / US,
-        limit=limit,
+        bytes=sum(kernel.times * kernel.bytes for kernel in kernels),
+        launches=sum(kernel.times for kernel in kernels),
+        least_us=model.least_us(kernels, hardware, case.dtype),
+        expected_us=model.load().expected_us(kernels, hardware, case.dtype),
     )

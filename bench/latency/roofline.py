@@ -6,8 +6,9 @@ from typing import Any
 
 from headcount.bench import accounts
 from headcount.bench.case import Case
-from headcount.bench.hardware import Hardware
+from headcount.bench.hardware import Hardware, by_device
 from headcount.bench.latency.timing_cases import TimingCase
+from headcount.bench.records import LatencyRecord
 from headcount.formulas.backward import backward
 from headcount.formulas.decoding import reachable_params, step_elements
 from headcount.formulas.ledger import Ledger
@@ -84,3 +85,16 @@ def bound(macs: int, moved: int, peaks: Peaks | None) -> dict[str, Any]:
     """Return the roofline bound and the peaks as fields of a record, None without peaks."""
     bound_ms = peaks and 1000 * max(bounds_s(macs, moved, peaks).values())
     return {"roofline_ms": bound_ms, "peaks": peaks and asdict(peaks)}
+
+
+def bound_of_record(record: LatencyRecord) -> float | None:
+    """Return the roofline bound in milliseconds for a measured row on its own device, of the executed work where
+    recorded.
+
+    None without a data sheet of the device and its dtype, and for old rows without bytes.
+    """
+    hardware = by_device(record.environment["device"])
+    if hardware is None or record.dtype not in hardware.macs_per_s or record.least_bytes is None:
+        return None
+    macs, moved = record.executed_macs or record.macs, record.executed_bytes or record.least_bytes
+    return bound(macs, moved, Peaks.of(hardware, record.dtype))["roofline_ms"]

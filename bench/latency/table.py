@@ -6,7 +6,7 @@ from operator import attrgetter
 
 from headcount.bench import records
 from headcount.bench.column import TONES, Column, plural
-from headcount.bench.latency import estimate, timing_cases
+from headcount.bench.latency import roofline, timing_cases
 from headcount.bench.latency.statistics import TRUSTED_BLOCKS, quantile
 from headcount.bench.records import Environment, LatencyRecord
 from headcount.bench.result import Table
@@ -72,11 +72,11 @@ COLUMNS = (
     ),
     Column(
         "estimate_ms", "estimate,\nno measure", "ms", kind="fixed", digits=4, width=10, priority=4,
-        value=estimate.of_record,
+        value=roofline.bound_of_record,
     ),
     Column(
         "over_estimate", "time /\nestimate", kind="fixed", digits=2, width=8, priority=5,
-        value=lambda one: _ratio(median_ms(one), estimate.of_record(one)),
+        value=lambda one: _ratio(median_ms(one), roofline.bound_of_record(one)),
     ),
     Column("tokens_per_s", "tokens/s", kind="int", width=11, priority=5, value=_tokens_per_s),
     Column(

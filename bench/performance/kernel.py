@@ -11,6 +11,12 @@ KINDS = (PRODUCT, GROUPED, WEIGHT_GRAD, CORE, CORE_BACKWARD, DECODE, ELEMENTWISE
 Triton; an attention core, its backward pass, and the core of one query for each sequence; what has no products; a sort,
 and the selection of the largest."""
 
+UNLISTED = {
+    "loop": "reads sizes on the host, so that no graph holds it",
+    "ragged": "gathers rows on meta tensors, where CUDA packs them",
+}
+"""Implementations whose kernels a run on meta tensors does not give, with the reason."""
+
 
 class CoreSizes(NamedTuple):
     """Sizes of an attention core: sequences times heads, queries and keys of each, and the width of a head."""

@@ -14,7 +14,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from headcount.bench.hardware import Hardware
+from headcount.bench.hardware import HARDWARE, Hardware
 from headcount.bench.performance.kernel import CORE, CORE_BACKWARD, SORT, TOP_K, Kernel
 
 STORED = "efficiencies.json"
@@ -48,6 +48,18 @@ class Efficiencies:
     card: str
     values: Mapping[str, float]
     evidence: Mapping[str, Any]
+
+    def statement(self, hardware: Hardware) -> str:
+        """Return how an expected time on ``hardware`` comes about, and how it was tested."""
+        fitted, tested = HARDWARE[self.card], self.evidence
+        elsewhere = ""
+        if hardware != fitted:
+            elsewhere = f" {hardware.short_name}: the same efficiencies and prices, which no measurement there tests."
+        return (
+            f"Expected: each kind of kernel at its efficiency in stored bfloat16 records of the {fitted.short_name}, "
+            f"and the measured price of a launch. On {tested['tested']} rows that were not fitted: median error "
+            f"{tested['median_error']:.1%}, {tested['within_25']:.0%} within 25 %.{elsewhere}"
+        )
 
     def expected_us(self, kernels: Iterable[Kernel], hardware: Hardware, dtype: str) -> float:
         """Return the expected microseconds of ``kernels``, one after another."""

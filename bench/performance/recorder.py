@@ -5,7 +5,7 @@ one kernel forward and one backward. An operator of this project's Triton path i
 take the path that they take on CUDA with Triton.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from math import prod
 from typing import Any
@@ -41,6 +41,8 @@ MOVES = frozenset(
     "embedding_dense_backward scatter_ index_put_ _index_put_impl_".split()
 )
 """Operators that read or write the rows that an index names, and not the whole of their largest tensor."""
+COMPILED = "compiled"
+"""The implementation whose chains of elementwise operations torch.compile fuses."""
 SORTS = {"sort": SORT, "topk": TOP_K}
 TRITON = {
     "route": ELEMENTWISE,
@@ -56,12 +58,37 @@ TRITON = {
 """Kinds of the Triton kernels that multiply: one in each operator with products, whose products are its."""
 
 
+Flow = dict[int, int]
+"""Bytes by the storage that holds them."""
+
+
 class KernelRecorder(TorchDispatchMode):
-    """Collect the kernels of the operations that are dispatched."""
+    """Collect the kernels of the operations that are dispatched.
+
+    ``reads`` and ``writes`` of each kernel are by storage; storages live as long as the recorder, so that none has the
+    number of another.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.kernels: list[Kernel] = []
+        self.reads: list[Flow] = []
+        self.writes: list[Flow] = []
+        self._storages: list[Any] = []
+
+    def add(self, kernel: Kernel, reads: Iterable[Tensor], writes: Iterable[Tensor]) -> None:
+        """Record a kernel and the tensors that it reads and writes."""
+        self.kernels.append(kernel)
+        self.reads.append(self._flow(reads))
+        self.writes.append(self._flow(writes))
+
+    def _flow(self, tensors: Iterable[Tensor]) -> Flow:
+        flow: Flow = {}
+        for tensor in tensors:
+            storage = tensor.untyped_storage()
+            self._storages.append(storage)
+            flow[storage._cdata] = max(flow.get(storage._cdata, 0), moved(tensor))
+        return flow
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         """Run ``func`` and record its kernels."""
@@ -73,9 +100,8 @@ class KernelRecorder(TorchDispatchMode):
         is_view = any(made.alias_info is not None and not made.alias_info.is_write for made in func._schema.returns)
         if is_view or name in NO_KERNEL:
             return out
-        inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        results = [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]
-        self.kernels.append(_of_operation(name, args, inputs, results))
+        inputs, results = leaves((args, kwargs)), leaves(out)
+        self.add(_of_operation(name, args, inputs, results), inputs, results)
         return out
 
     def _start(self, func: Any, name: str, args: Sequence[Any]) -> Any:
@@ -84,8 +110,13 @@ class KernelRecorder(TorchDispatchMode):
             out = getattr(triton_ops, name)._init_fn(*args)
         macs = sum(prod(sizes.values()) for _, sizes, _ in func.overloadpacket.contractions(*args))
         for launch in launches:
-            self.kernels.append(_of_launch(launch, macs))
+            self.add(_of_launch(launch, macs), _tensors(launch), leaves(out))
         return out
+
+
+def leaves(values: Any) -> list[Tensor]:
+    """Return the tensors in nested containers."""
+    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
 
 
 def moved(*tensors: Tensor) -> int:
@@ -142,9 +173,7 @@ def _of_operation(name: str, args: Sequence[Any], inputs: list[Tensor], results:
 def _of_launch(launch: Launched, macs: int) -> Kernel:
     """Return the kernel of a Triton launch; ``macs`` are those of its operator."""
     name = launch.kernel.__name__.removesuffix("_kernel")
-    # an absent tensor is passed as another one
-    tensors = {id(value): value for value in launch.arguments if isinstance(value, Tensor)}.values()
-    kind, own, core = TRITON.get(name, ELEMENTWISE), moved(*tensors), None
+    kind, own, core = TRITON.get(name, ELEMENTWISE), moved(*_tensors(launch)), None
     if kind in (CORE, DECODE):
         q, k = launch.arguments[:2]
         batch, keys, width = k.shape[0], k.shape[1], q.shape[-1]
@@ -163,6 +192,11 @@ def _of_launch(launch: Launched, macs: int) -> Kernel:
     return Kernel(name, kind, own, macs if name in TRITON else 0, core)
 
 
+def _tensors(launch: Launched) -> list[Tensor]:
+    """Return the tensors of a launch, each once: an absent one is passed as another one."""
+    return list({id(value): value for value in launch.arguments if isinstance(value, Tensor)}.values())
+
+
 class _Core(torch.autograd.Function):
     """Shapes and strides of torch's fused core; records one kernel forward and one backward."""
 
@@ -177,7 +211,7 @@ class _Core(torch.autograd.Function):
         ctx.sizes = CoreSizes(prod(batch), tokens, keys, max(width, out_width))
         # one query is split over its keys, more are rows of tiles
         kind = DECODE if tokens == 1 else CORE
-        into.append(Kernel("core", kind, moved(q, k, v, out, *others), macs, ctx.sizes))
+        into.add(Kernel("core", kind, moved(q, k, v, out, *others), macs, ctx.sizes), [q, k, v, *others], [out])
         return out
 
     @staticmethod
@@ -186,14 +220,16 @@ class _Core(torch.autograd.Function):
         # scores again, and the gradients of values, probabilities, queries and keys
         macs = int(ctx.share * prod(ctx.sizes[:3]) * (3 * q.shape[-1] + 2 * v.shape[-1]))
         own = 2 * moved(q, k, v) + 2 * moved(grad)
-        ctx.into.append(Kernel("core_backward", CORE_BACKWARD, own, macs, ctx.sizes))
-        return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), None, None, None
+        gradients = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+        kernel = Kernel("core_backward", CORE_BACKWARD, own, macs, ctx.sizes)
+        ctx.into.add(kernel, [q, k, v, grad], gradients)
+        return *gradients, None, None, None
 
 
 class _Fused(TorchFunctionMode):
     """Replace torch's fused core by :class:`_Core`."""
 
-    def __init__(self, into: list[Kernel]) -> None:
+    def __init__(self, into: KernelRecorder) -> None:
         super().__init__()
         self.into = into
 
@@ -233,14 +269,62 @@ def _as_on_cuda() -> Iterator[None]:
 
 
 @contextmanager
-def record_kernels() -> Iterator[list[Kernel]]:
+def record_kernels() -> Iterator[KernelRecorder]:
     """Record the kernels of what runs on meta tensors inside the block."""
     recorder = KernelRecorder()
     with ExitStack() as stack:
         stack.enter_context(_as_on_cuda())
         stack.enter_context(recorder)
-        stack.enter_context(_Fused(recorder.kernels))
-        yield recorder.kernels
+        stack.enter_context(_Fused(recorder))
+        yield recorder
+
+
+def fuse(recorder: KernelRecorder) -> list[Kernel]:
+    """Return the kernels with each chain of elementwise operations as one, as a compiler fuses them.
+
+    A chain is a run of elementwise operations in which each shares a tensor with another; it reads what came from
+    outside of it, and writes what is read outside of it, or nowhere.
+    """
+    found: list[Kernel] = []
+    run: list[int] = []
+    for place, kernel in enumerate(recorder.kernels):
+        if kernel.kind == ELEMENTWISE and kernel.name not in MOVES:
+            run.append(place)
+            continue
+        found += [*_fuse_run(recorder, run), kernel]
+        run = []
+    return found + _fuse_run(recorder, run)
+
+
+def _fuse_run(recorder: KernelRecorder, run: Sequence[int]) -> list[Kernel]:
+    """Return a kernel for each chain of a run."""
+    chains: list[list[int]] = []
+    for place in run:
+        touched = _storages(recorder, [place])
+        joined = [chain for chain in chains if touched & _storages(recorder, chain)]
+        chains = [chain for chain in chains if chain not in joined]
+        chains.append([*(other for chain in joined for other in chain), place])
+    return [_fuse_chain(recorder, sorted(chain)) for chain in chains]
+
+
+def _storages(recorder: KernelRecorder, places: Iterable[int]) -> set[int]:
+    return {key for place in places for key in (*recorder.reads[place], *recorder.writes[place])}
+
+
+def _fuse_chain(recorder: KernelRecorder, chain: Sequence[int]) -> Kernel:
+    """Return the one kernel of a chain."""
+    if len(chain) == 1:
+        return recorder.kernels[chain[0]]
+    read: Flow = {}
+    written: Flow = {}
+    for place in chain:
+        read |= {key: size for key, size in recorder.reads[place].items() if key not in written}
+        written |= recorder.writes[place]
+    outside = {key for place, flow in enumerate(recorder.reads) if place not in chain for key in flow}
+    inside = {key for place in chain for key in recorder.reads[place]}
+    kept = {key: size for key, size in written.items() if key in outside or key not in inside}
+    name = "+".join(recorder.kernels[place].name for place in chain)
+    return Kernel(name, ELEMENTWISE, sum(read.values()) + sum(kept.values()))
 
 
 def layer_kernels(
@@ -256,12 +340,12 @@ def layer_kernels(
     if which == "decode":
         options["cache"] = module.make_cache(shape[0], src_len, "meta", dtype)
         options["cache"].length = src_len - 1
-    with torch.set_grad_enabled(trains), record_kernels() as kernels:
+    with torch.set_grad_enabled(trains), record_kernels() as recorder:
         out = module(x, **options)
-        forward = len(kernels)
+        forward = len(recorder.kernels)
         if trains:
             torch.autograd.grad(out, [x, *parameters], torch.empty(out.shape, **how), allow_unused=True)
-    return kernels[forward:] if which == "backward" else kernels
+    return _of_pass(recorder, impl, which, forward)
 
 
 def model_kernels(
@@ -273,9 +357,18 @@ def model_kernels(
     inputs = tuple(example_inputs(config, lengths, **how).values())
     trains = which in ("both", "backward")
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    with torch.set_grad_enabled(trains), record_kernels() as kernels:
+    with torch.set_grad_enabled(trains), record_kernels() as recorder:
         out = module(*inputs)
-        forward = len(kernels)
+        forward = len(recorder.kernels)
         if trains:
             torch.autograd.grad(loss(out, inputs[-1]), parameters, allow_unused=True)
-    return kernels[forward:] if which == "backward" else kernels
+    return _of_pass(recorder, impl, which, forward)
+
+
+def _of_pass(recorder: KernelRecorder, impl: str, which: str, forward: int) -> list[Kernel]:
+    """Return the kernels of a pass, fused where the implementation is compiled, without the ``forward`` ones of a
+    backward pass."""
+    if which == "backward":
+        for recorded in (recorder.kernels, recorder.reads, recorder.writes):
+            del recorded[:forward]
+    return fuse(recorder) if impl == COMPILED else recorder.kernels

@@ -13,7 +13,7 @@ from typing import Any
 import headcount
 from headcount.bench import records
 from headcount.bench.column import INTERVAL, Column, plural
-from headcount.bench.latency import estimate, table
+from headcount.bench.latency import roofline, table
 from headcount.bench.latency.schedule import read_parts
 from headcount.bench.latency.statistics import paired_ratio, quantile
 from headcount.bench.latency.table import median_ms
@@ -302,7 +302,7 @@ def estimates(facts: Facts) -> str:
 
     def show(kind: str, found: Sequence[LatencyRecord]) -> list[str]:
         rows = [row for row in latency.headline_rows(found) if row.which == "forward" and row.wall_ms]
-        rows = [row for row in rows if estimate.of_record(row) is not None]
+        rows = [row for row in rows if roofline.bound_of_record(row) is not None]
         device = found[0].environment["device"]
         repeated = _repeats([record for record in facts.latencies() if record.environment["device"] == device])
         again = [AGAIN_ABOUT, document.records(repeated, AGAIN)] if repeated else []

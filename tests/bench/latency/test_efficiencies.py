@@ -10,6 +10,7 @@ from headcount.bench import records
 from headcount.bench.hardware import HARDWARE
 from headcount.bench.latency import efficiencies
 from headcount.bench.performance import model
+from headcount.bench.performance.kernel import UNLISTED
 
 FOLDER = records.shipped() / efficiencies.RECORDS
 
@@ -70,7 +71,7 @@ def test_listed_kernels_do_the_executed_work(rows):
 def test_unlisted_implementations_are_not_used(rows):
     _, unused = efficiencies.listed_rows(FOLDER)
     assert {row.record.implementation for row in rows}.isdisjoint({"loop", "ragged"})
-    assert set(unused.values()) == set(efficiencies.UNLISTED.values())
+    assert set(unused.values()) == set(UNLISTED.values())
 
 
 def test_check_fails_where_stored_constants_differ(monkeypatch, tmp_path, capsys):

@@ -1,26 +1,58 @@
 """Estimates of times from a data sheet, and counts of kernels."""
 
-from dataclasses import replace
-
 import pytest
 
 from headcount.bench.hardware import HARDWARE, by_device
-from headcount.bench.latency import estimate
-from headcount.bench.latency.implementations import ImplSpec
-from headcount.bench.latency.launch_count import count_launches
+from headcount.bench.latency import estimate, roofline
 from headcount.bench.latency.timing_cases import TimingCase
-from headcount.models.configs.layers import layer
 from tests.bench.latency.conftest import latency_record
 
 
-@pytest.mark.parametrize("seq_len, which, limit", [
-    (10, "forward", "kernels"), (8192, "forward", "MACs"), (8192, "both", "MACs"), (65536, "decode", "bytes"),
-])  # fmt: skip
-def test_bound_is_longest_of_three(seq_len, which, limit):
-    case = TimingCase("layer", "mha-base", seq_len, 2, "bfloat16", which, "cuda", "balanced", ("fused",))
-    (row,) = estimate.table([case], HARDWARE["h200"]).rows
-    us = {"MACs": row.macs / 494.75e6, "bytes": row.bytes / 4.8e6, "kernels": 1.5 * (row.launches or 0)}
-    assert row.limit == limit and row.estimate_us == pytest.approx(us[limit]) == max(us.values())
+def rows(*names, which="forward", seq_len=2048, batch_size=8, requested=None, card="h200"):
+    cases = [
+        TimingCase("layer", name, seq_len, batch_size, "bfloat16", which, "cuda", "balanced", requested)
+        for name in names
+    ]
+    return estimate.table(cases, HARDWARE[card]).rows
+
+
+def test_least_time_sums_over_kernels():
+    (row,) = rows("mha-base", requested=("fused",))
+    # 16,384 tokens, and products of 512 x 512
+    product = max(2 * (2 * 16384 * 512 + 512 * 512) / 4.8e6, 16384 * 512 * 512 / 494.75e6)
+    core = 2 * 16384 * 2048 * 512 / 494.75e6
+    assert row.launches == 5 and row.least_us == pytest.approx(4 * product + core + 5 * 1.5)
+    assert row.least_us < row.expected_us < 3 * row.least_us
+
+
+@pytest.mark.parametrize("which", ["forward", "both", "decode"])
+def test_implementations_differ_in_time(which):
+    found = {row.implementation: row for row in rows("moa-8K32E128D", which=which) if row.layer == "moa-8K32E128D"}
+    times = {row.expected_us for row in found.values() if row.expected_us}
+    assert len(times) == 3 and min(times) == found["triton"].expected_us
+    assert found["loop"].expected_us is None and found["loop"].launches is None and found["loop"].least_us > 0
+
+
+def test_expected_time_is_above_least():
+    for row in rows("moa-8K8E128D", "moh-32x64-50", "mha-base", which="both"):
+        assert row.expected_us is None or row.expected_us > row.least_us
+
+
+def test_other_card_has_its_rates_and_says_so():
+    (there,), (here,) = (rows("mha-base", requested=("fused",), card=card) for card in ("a100", "h200"))
+    assert there.expected_us > here.expected_us
+    notes = estimate.table([], HARDWARE["a100"]).above
+    assert (
+        "A100 80GB SXM: the same efficiencies" in notes[1]
+        and "same" not in estimate.table([], HARDWARE["h200"]).above[1]
+    )
+
+
+def test_sentence_names_the_fastest_implementation():
+    assert estimate.sentence(rows("moa-8K32E128D")).endswith(
+        "moa-8K32E128D: triton is expected to be the fastest of 3 implementations."
+    )
+    assert estimate.sentence(rows("mha-base")).endswith("nothing was measured.")
 
 
 @pytest.mark.parametrize("device, name", [
@@ -34,19 +66,4 @@ def test_data_sheet_matches_whole_device_name(device, name):
 def test_estimate_of_record_uses_executed_work(executed, ms):
     work = dict.fromkeys(("executed_macs", "executed_bytes")) | {"macs": 494_750_000, "least_bytes": 5}
     work |= dict(zip(("executed_macs", "executed_bytes"), executed, strict=False))
-    assert estimate.of_record(latency_record(**work)) == pytest.approx(ms / 1000)
-
-
-def test_launches_exclude_views():
-    case = TimingCase("layer", "mha-base", 10, 2, "bfloat16", "forward", "cuda", "balanced")
-    spec = ImplSpec("mha-base", layer("mha-base"), "fused", "subject")
-    # projections of q, k and v, the core, the output projection; a decode step also stores a key and a value
-    assert count_launches(case, spec) == 5
-    assert count_launches(replace(case, which="decode"), spec) == 5 + 2
-    assert count_launches(replace(case, which="both"), spec) is None
-
-
-def test_synchronizing_impl_has_no_launch_count():
-    case = TimingCase("layer", "moa-8K8E128D", 10, 2, "bfloat16", "forward", "cuda", "balanced")
-    found = {spec.impl: count_launches(case, spec) for spec in case.impls(any_device=True) if spec.impl != "triton"}
-    assert [impl for impl, number in found.items() if number is None] == ["loop"] and found["dense-all"] < 16
+    assert roofline.bound_of_record(latency_record(**work)) == pytest.approx(ms / 1000)

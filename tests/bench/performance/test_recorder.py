@@ -9,8 +9,9 @@ from torch.nn import functional as F
 
 from headcount.bench.case import Case
 from headcount.bench.latency.implementations import layer_impls
-from headcount.bench.performance.recorder import layer_kernels, moved, record_kernels
+from headcount.bench.performance.recorder import fuse, layer_kernels, moved, record_kernels
 from headcount.models.configs.presets import preset
+from headcount.models.kernels import triton_launch
 
 LAYERS = ("mha-base", "moa-8K8E128D", "moa-8K32E128D", "moh-32x64-50")
 B, T = 3, 41
@@ -86,9 +87,10 @@ def test_expanded_dimension_is_read_once():
 def test_fused_core_is_one_kernel_with_its_mask():
     q = torch.empty(2, 3, 11, 8, device="meta")
     mask = torch.empty(11, 11, dtype=torch.bool, device="meta")
-    with record_kernels() as found:
+    with record_kernels() as recorder:
         F.scaled_dot_product_attention(q, q, q, attn_mask=mask)
         F.scaled_dot_product_attention(q, q, q, is_causal=True)
+    found = recorder.kernels
     assert [one.kind for one in found] == ["core", "core"]
     assert found[0].bytes == 4 * moved(q) + 121
     assert found[0].macs == 2 * prod((2, 3, 11, 11, 8))
@@ -98,9 +100,9 @@ def test_fused_core_is_one_kernel_with_its_mask():
 
 def test_convolution_has_the_macs_of_its_window():
     layer = nn.Conv2d(3, 5, 2, device="meta")
-    with record_kernels() as found:
+    with record_kernels() as recorder:
         layer(torch.empty(7, 3, 9, 9, device="meta"))
-    assert macs(found) == 7 * 5 * 8 * 8 * 3 * 2 * 2
+    assert macs(recorder.kernels) == 7 * 5 * 8 * 8 * 3 * 2 * 2
 
 
 def test_recording_changes_no_layer():
@@ -110,3 +112,45 @@ def test_recording_changes_no_layer():
     before = Selectable.is_available
     layer_kernels(config, "grouped", (1, 3), 3, torch.bfloat16, "forward")
     assert Selectable.is_available is before
+
+
+def test_compiled_chain_is_one_kernel():
+    x, w = torch.empty(64, 32, device="meta"), torch.empty(32, 32, device="meta")
+    with record_kernels() as recorder:
+        y = torch.relu(x * 2) + x
+        z = (y @ w).sigmoid() * 3
+        kept = z - 1
+    assert kept.shape == z.shape
+    assert [one.name for one in recorder.kernels] == ["mul", "relu", "add", "mm", "sigmoid", "mul", "sub"]
+    first, product, second = fuse(recorder)
+    # x is read, y is written
+    assert (first.name, first.bytes) == ("mul+relu+add", 2 * moved(x))
+    assert product.kind == "product"
+    # the product is read, and only what nothing reads is written
+    assert (second.name, second.bytes) == ("sigmoid+mul+sub", 2 * moved(z))
+
+
+def test_separate_chains_stay_separate():
+    x, y = torch.empty(64, device="meta"), torch.empty(32, device="meta")
+    with record_kernels() as recorder:
+        a, b = x * 2, y * 3
+        c, d = a + 1, b + 1
+    assert c.shape == x.shape and d.shape == y.shape
+    assert sorted(one.bytes for one in fuse(recorder)) == [2 * 32 * 4, 2 * 64 * 4]
+
+
+def test_compiled_layer_has_fewer_kernels_and_the_same_macs():
+    config = preset("moa-8K8E128D").attention
+    plain, compiled = (
+        layer_kernels(config, impl, (2, 41), 41, torch.bfloat16, "both") for impl in ("dense-all", "compiled")
+    )
+    assert len(compiled) < len(plain) and macs(compiled) == macs(plain)
+    assert sum(one.bytes for one in compiled) < sum(one.bytes for one in plain)
+
+
+def test_kernels_are_known_without_triton(monkeypatch):
+    config = preset("moa-8K32E128D").attention
+    listed = layer_kernels(config, "triton", (2, 41), 41, torch.bfloat16, "both")
+    monkeypatch.setattr(triton_launch, "find_spec", lambda name: None)
+    monkeypatch.setattr(triton_launch, "_kernel", triton_launch._kernel.__wrapped__)
+    assert layer_kernels(config, "triton", (2, 41), 41, torch.bfloat16, "both") == listed
