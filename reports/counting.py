@@ -19,7 +19,7 @@ from typing import Any
 from unittest.mock import patch
 
 from headcount.__main__ import COMMANDS
-from headcount.bench import accounts
+from headcount.bench import accounts, records
 from headcount.bench.case import Case
 from headcount.bench.column import Column
 from headcount.bench.counting.choices import parse_counters
@@ -190,6 +190,13 @@ def outputs(commands: Sequence[str], code: int, files: Mapping[str, str]) -> lis
         for name, text in files.items():
             write(Path(folder, name), text)
         return [run_command(one, own, folder) for one, own in zip(commands, codes, strict=True)]
+
+
+def changed_kernels() -> list[str]:
+    """Return the stored rows of latency that launch other kernels today than when they were measured."""
+    from headcount.bench.latency import efficiencies
+
+    return efficiencies.changed_keys(records.shipped() / efficiencies.RECORDS)
 
 
 def cost(text: str, letters: tuple[tuple[str, int], ...]) -> int:

@@ -12,7 +12,7 @@ import argparse
 import csv
 import hashlib
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -30,6 +30,7 @@ from headcount.bench.column import Column, plural
 from headcount.bench.errors import UsageError
 from headcount.bench.hardware import HARDWARE
 from headcount.bench.latency.table import median_ms
+from headcount.bench.latency.timing_cases import TimingCase
 from headcount.bench.output.files import write
 from headcount.bench.performance import model
 from headcount.bench.performance.kernel import UNLISTED, CoreSizes, Kernel
@@ -74,7 +75,9 @@ class EvidenceRow(Row):
     tested: str = shown(Column, "tested on", priority=0)
     rows: int = shown(Column, "rows", kind="int", priority=0)
     median_error: float = shown(Column, "median\nerror", unit="%", kind="fixed", digits=1, scale=PERCENT, priority=0)
-    within_share: float = shown(Column, "within\n25 %", unit="%", kind="fixed", digits=1, scale=PERCENT, priority=0)
+    within_share: float = shown(
+        Column, "within\n25 %", unit="% of rows", kind="fixed", digits=1, scale=PERCENT, priority=0
+    )
     ordered: int = shown(Column, "pairs in\nright order", kind="int", priority=0)
     pairs: int = shown(Column, "of", kind="int", priority=0)
 
@@ -158,9 +161,34 @@ def read_kernels(path: Path) -> dict[tuple[str, str], list[Kernel]]:
         with path.open(encoding="utf-8", newline="") as file:
             for line in csv.DictReader(file):
                 core = CoreSizes(*map(int, line["core"].split())) if line["core"] else None
-                numbers = (int(line[name]) for name in ("bytes", "macs"))
-                kernel = Kernel(line["kernel"], line["kind"], *numbers, core, int(line["sorted"]), int(line["times"]))
+                bytes_, macs, ordered, times = (int(line[name]) for name in ("bytes", "macs", "sorted", "times"))
+                kernel = Kernel(line["kernel"], line["kind"], bytes_, macs, core, ordered, times, line["source"])
                 found[line["commit"], line["case"]].append(kernel)
+    return found
+
+
+def changed_keys(folder: Path) -> list[str]:
+    """Return the rows that launch other kernels today than when they were measured, by their words.
+
+    Other ones by operator, bytes, products, or the code and the launch of a Triton kernel.
+    """
+    from headcount.bench.latency.estimate import kernels_of
+
+    changed = []
+    for row in listed_rows(folder)[0]:
+        record = row.record
+        shape = record.seq_len, record.batch_size, record.dtype, record.which, record.device, record.routing
+        case, wanted = TimingCase(record.subject, record.name, *shape), (record.layer, record.implementation)
+        specs = [spec for spec in case.impls(any_device=True) if (spec.name, spec.impl) == wanted]
+        if not specs or _count(kernels_of(case, specs[0])[0]) != _count(row.kernels):
+            changed.append(row.key)
+    return sorted(changed)
+
+
+def _count(kernels: Iterable[Kernel]) -> Counter[Kernel]:
+    found: Counter[Kernel] = Counter()
+    for kernel in kernels:
+        found[replace(kernel, times=1)] += kernel.times
     return found
 
 
@@ -292,6 +320,11 @@ def constants(values: Mapping[str, float]) -> Table[ConstantRow]:
     return Table("constants", "Constants", columns_of(ConstantRow), rows)
 
 
+def evidence_table(found: Sequence[EvidenceRow], notes: Sequence[str] = ()) -> Table[EvidenceRow]:
+    """Return errors on rows that were not fitted as a table."""
+    return Table("evidence", "Errors of the expected time", columns_of(EvidenceRow), found, notes)
+
+
 def parser(prog: str) -> argparse.ArgumentParser:
     """Return the command line."""
     out = Parser(prog=prog, description=(__doc__ or "").replace("python -m bench.latency efficiencies", prog))
@@ -318,6 +351,6 @@ def command(args: argparse.Namespace, argv: Sequence[str] = ()) -> Result:
     if not args.check:
         write(path, text)
     notes = [f"{plural(len(fitted), 'row')} fitted; {plural(len(unused), 'row')} not used.", *missed(found)]
-    tested = Table("evidence", "Errors of the expected time", columns_of(EvidenceRow), found, notes)
+    tested = evidence_table(found, notes)
     state = "stale" if is_stale else "as stored" if args.check else "written"
     return Result([printed, tested], lambda: f"{plural(len(values), 'constant')}, {state}.")

@@ -39,6 +39,7 @@ class Kernel:
         core: sizes of an attention core; None for others.
         sorted: elements that a sort orders, rows whose largest are selected; 0 for others.
         times: the number of launches.
+        source: fingerprint of the code of a Triton kernel; empty for others.
     """
 
     name: str
@@ -48,3 +49,4 @@ class Kernel:
     core: CoreSizes | None = None
     sorted: int = 0
     times: int = 1
+    source: str = ""

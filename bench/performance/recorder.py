@@ -30,6 +30,7 @@ from headcount.bench.performance.kernel import (
     CoreSizes,
     Kernel,
 )
+from headcount.bench.performance.sources import fingerprint
 from headcount.models.build import build, example_inputs
 from headcount.models.kernels import triton_ops
 from headcount.models.kernels.triton_launch import Launched, recording
@@ -189,7 +190,9 @@ def _of_launch(launch: Launched, macs: int) -> Kernel:
             core = CoreSizes(batch * routed, q.shape[1] * selected // routed, keys, width)
             # queries and outputs of the heads that no token selects are not touched
             own -= 2 * moved(q) * (heads - selected) // heads
-    return Kernel(name, kind, own, macs if name in TRITON else 0, core)
+    chosen = launch.launch
+    source = fingerprint(name, sorted(chosen.blocks.items()), chosen.num_warps, chosen.num_stages)
+    return Kernel(name, kind, own, macs if name in TRITON else 0, core, source=source)
 
 
 def _tensors(launch: Launched) -> list[Tensor]:

@@ -13,13 +13,15 @@ from typing import Any
 import headcount
 from headcount.bench import records
 from headcount.bench.column import INTERVAL, Column, plural
-from headcount.bench.latency import roofline, table
+from headcount.bench.hardware import HARDWARE
+from headcount.bench.latency import efficiencies, roofline, table
 from headcount.bench.latency.schedule import read_parts
 from headcount.bench.latency.statistics import paired_ratio, quantile
 from headcount.bench.latency.table import median_ms
+from headcount.bench.performance import model
 from headcount.bench.records import LatencyRecord
 from headcount.bench.result import Table
-from headcount.reports import document, latency
+from headcount.reports import counting, document, latency
 from headcount.reports.blocks.claims import quote
 from headcount.reports.document import File, link
 from headcount.reports.facts import Facts
@@ -364,3 +366,87 @@ def _kernel(name: str, rows: Sequence[Mapping[str, str]]) -> dict[str, str | int
         "without tensor cores": sum(int(row["tensor"]) == 0 for row in rows),
         "blocks on a multiprocessor, least": min(int(row["blocks"]) for row in rows),
     }
+
+
+# Expected times
+
+
+def expected(facts: Facts) -> str:
+    """Return the constants of expected times, their errors on rows that were not fitted, and what is not used."""
+    folder = records.shipped() / efficiencies.RECORDS
+    rows, unused = efficiencies.listed_rows(folder)
+    changed = set(facts.result(counting.changed_kernels))
+    found = efficiencies.all_evidence(rows)
+    same = [row for row in rows if row.key not in changed]
+    if row := efficiencies.evidence("fitted and tested on rows with the kernels of today", same, is_fitted):
+        found.insert(1, row)
+    missed = efficiencies.missed(found)
+    values = model.load().values
+    parts = [
+        f"Fitted on {sum(row.is_fitted for row in rows)} rows of {len(rows)}. " + _verdict(missed),
+        document.rows_of(efficiencies.evidence_table(found)),
+        _least_sentence(rows),
+        document.rows_of(efficiencies.constants(values)),
+        f"Other kernels today than when measured, {plural(len(changed), 'row')}; the kernels that ran are used.",
+        document.records(_by_implementation(sorted(changed))),
+        f"Not used, {plural(len(unused), 'row')}.",
+        document.records(_by_implementation(sorted(unused), unused)),
+    ]
+    return "\n\n".join(parts)
+
+
+def is_fitted(row: efficiencies.MeasuredRow) -> bool:
+    """Return whether constants are fitted on a row."""
+    return row.is_fitted
+
+
+def _verdict(missed: Sequence[str]) -> str:
+    return "All wanted figures are reached." if not missed else f"{'; '.join(missed)}.".capitalize()
+
+
+def _least_sentence(rows: Sequence[efficiencies.MeasuredRow]) -> str:
+    card = HARDWARE[efficiencies.CARD]
+    shares = [model.least_us(row.kernels, card, row.record.dtype) / row.us for row in rows]
+    above = sum(share > 1 for share in shares)
+    return (
+        f"*At least* is above the measured time in {above} of {plural(len(rows), 'row')}; it is "
+        f"{median(shares):.2f} of it in the median, {max(shares):.2f} at most."
+    )
+
+
+def _by_implementation(keys: Sequence[str], reasons: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+    """Return the rows of each layer, implementation and pass together, with their lengths."""
+    lengths: dict[tuple[str, ...], dict[int, None]] = {}
+    for key in keys:
+        name, implementation, seq_len, _, _, which, routing = key.split()
+        reason = (reasons[key],) if reasons else ()
+        lengths.setdefault((name, implementation, which, routing, *reason), {})[int(seq_len)] = None
+    heads = ("layer", "implementation", "pass", "routing", "because")
+    return [
+        dict(zip(heads, words, strict=False)) | {"T": ", ".join(f"{length:,}" for length in sorted(own))}
+        for words, own in lengths.items()
+    ]
+
+
+def _expected_data(facts: Facts) -> str:
+    """Return every row with its half, its measured, least and expected time, as CSV."""
+    rows, _ = efficiencies.listed_rows(records.shipped() / efficiencies.RECORDS)
+    changed = set(facts.result(counting.changed_kernels))
+    card, us = HARDWARE[efficiencies.CARD], efficiencies.expected_us(rows, model.load().values)
+    heads = ("layer", "implementation", "seq_len", "batch_size", "dtype", "pass", "routing")
+    found = []
+    for row in sorted(rows, key=attrgetter("key")):
+        found.append(
+            dict(zip(heads, row.key.split(), strict=True))
+            | {
+                "half": "fitted" if row.is_fitted else "tested",
+                "kernels": "others today" if row.key in changed else "as today",
+                "measured_us": round(row.us, 3),
+                "least_us": round(model.least_us(row.kernels, card, row.record.dtype), 3),
+                "expected_us": round(us[row.key], 3),
+            }
+        )
+    return document.table_as_csv(found)
+
+
+expected_csv = File("expected.csv", _expected_data)

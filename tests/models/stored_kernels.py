@@ -19,7 +19,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("bench", "formulas", "models", "headcount")
 RECORDER = ROOT / "bench" / "performance"
-FIELDS = ("commit", "case", "kernel", "kind", "bytes", "macs", "core", "sorted", "times")
+FIELDS = ("commit", "case", "kernel", "kind", "bytes", "macs", "core", "sorted", "source", "times")
 
 
 def main(folder: Path) -> None:
@@ -92,7 +92,7 @@ def _count(kernels: list[Any]) -> dict[tuple, int]:
     found: dict[tuple, int] = {}
     for one in kernels:
         core = "" if one.core is None else " ".join(map(str, one.core))
-        key = one.name, one.kind, one.bytes, one.macs, core, one.sorted
+        key = one.name, one.kind, one.bytes, one.macs, core, one.sorted, one.source
         found[key] = found.get(key, 0) + 1
     return found
 
