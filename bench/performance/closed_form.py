@@ -1,0 +1,181 @@
+"""Kernels of a ledger, by the closed form alone: each operation is one kernel, and attention is a fused core.
+
+Biases are added in the epilogue of their product. Imports no torch.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import ceil, prod
+
+from headcount.bench.performance.kernel import (
+    CORE,
+    CORE_BACKWARD,
+    DECODE,
+    ELEMENTWISE,
+    GROUPED,
+    PRODUCT,
+    WEIGHT_GRAD,
+    CoreSizes,
+    Kernel,
+)
+from headcount.formulas.decoding import weights_read
+from headcount.formulas.ledger import FORWARD_KINDS, SELECTED, Entry, Ledger, at
+
+KEYS = ("S", "w", "M")
+"""Letters of the tokens that a query attends to: all, or those of a window and pooled ones."""
+TOKENS = ("B", "T", "S", "N_r")
+"""Letters of rows, which no product has as an output."""
+WIDTHS = ("d_m", "F")
+"""Letters of tensors that two operands of an elementwise operation have: residuals and gated units. The gates of
+experts and heads are small."""
+NOT_RUN = ("bias", "cache", "cache_read")
+"""Kinds that are no kernels of their own: added by a product, or read by a core."""
+BACKWARD_SHARE = Fraction(3, 2)
+"""Bytes of the gradient of an operation without products, over its own: it reads a gradient and what was kept."""
+
+Each = Mapping[str, int | Fraction]
+"""Bytes of a number by what it is: ``weight``, ``cached``, or ``other``."""
+BFLOAT16: Each = {"weight": 2, "cached": 2, "other": 2}
+
+
+@dataclass(frozen=True)
+class ClosedForm:
+    """The kernels of a ledger.
+
+    Attributes:
+        form: a ledger of integers.
+        each: bytes of a number by what it is.
+        is_causal: of the path of an attention, whether each query sees the keys up to its own position.
+    """
+
+    form: Ledger
+    each: Each
+    is_causal: Callable[[str], bool]
+
+    def forward(self) -> list[Kernel]:
+        """Return the kernels of a forward pass, or of a decode step."""
+        return [kernel for kernel, _ in self._operations()]
+
+    def backward(self) -> list[Kernel]:
+        """Return the kernels of the gradients, and none of the forward pass."""
+        found: list[Kernel] = []
+        inputs: set[tuple] = set()
+        for kernel, entry in self._operations():
+            if kernel.kind in (CORE, DECODE):
+                found.append(replace(kernel, kind=CORE_BACKWARD, bytes=2 * kernel.bytes, macs=5 * kernel.macs // 2))
+            elif kernel.macs:
+                found += [kernel] * (not entry.from_input)
+                if entry.trainable:
+                    found.append(replace(kernel, kind=WEIGHT_GRAD) if kernel.kind == GROUPED else kernel)
+                operand = prod(entry.dims.get(name, 1) for name in (*TOKENS, "d_m"))
+                block = entry.path.rpartition(".")[0], entry.times, operand
+                if block in inputs and "d_m" in entry.summed:
+                    # products of one input: their gradients of it are summed
+                    moved = ceil(3 * operand * self.each["other"])
+                    found.append(Kernel(entry.path, ELEMENTWISE, moved, times=entry.times))
+                inputs.add(block)
+            else:
+                found.append(replace(kernel, bytes=ceil(BACKWARD_SHARE * kernel.bytes)))
+        return found
+
+    def _operations(self) -> Iterator[tuple[Kernel, Entry]]:
+        """Yield each kernel of a forward pass, with the entry that it computes."""
+        inside = False
+        for place, entry in enumerate(self.form):
+            if entry.kind == "scores" and entry.size:
+                inside = True
+                yield self._core(entry, self._values_after(place)), entry
+            elif inside and set(KEYS) & entry.dims.keys() and (entry.kind == "values" or not entry.macs):
+                # between the scores and the values everything stays in the core
+                inside = entry.kind != "values"
+            elif entry.kind in FORWARD_KINDS and entry.size:
+                yield from ((kernel, entry) for kernel in self._product(entry))
+            elif entry.kind not in NOT_RUN and not entry.macs and entry.size:
+                width = self.each["cached"] if entry.kind == "cache_write" else self.each["other"]
+                is_pair = entry.kind == "elementwise" and entry.dims.keys() & set(WIDTHS)
+                moved = (3 if is_pair else 2) * _once(entry) * width
+                yield Kernel(entry.path, ELEMENTWISE, ceil(moved), times=entry.times), entry
+
+    def _values_after(self, place: int) -> Entry:
+        return next(entry for entry in self.form.entries[place:] if entry.kind == "values")
+
+    def _core(self, scores: Entry, values: Entry) -> Kernel:
+        """Return the core of an attention, which keeps no T x S numbers."""
+        letters = list(scores.dims)
+        key = next(letter for letter in KEYS if letter in scores.dims)
+        queries, keys = scores.dims.get("T", 1), scores.dims[key]
+        width = prod(scores.dims[letter] for letter in letters[letters.index(key) + 1 :])
+        batch = _once(scores) // (queries * keys * width)
+        out_width = _once(values) // (batch * queries * keys)
+        is_causal = key == "S" and self.is_causal(scores.path)
+        visible = Fraction(2 * keys - queries + 1, 2 * keys) if is_causal else 1
+        macs = int(visible * batch * queries * keys * (width + out_width))
+        projections = self._projections(scores, keys)
+        own = batch * queries * (width + out_width) * self.each["other"] + self._keys_and_values(scores, projections)
+        is_step = queries == 1
+        rows = scores.dims.get("B", 1) * keys
+        if not is_causal and not is_step and any(_results(entry) == rows * width for entry in projections):
+            # the heads of a token are further rows of the one head of keys
+            heads = batch // scores.dims.get("B", 1)
+            batch, queries = batch // heads, queries * heads
+        sizes = CoreSizes(batch, queries, keys, max(width, out_width))
+        return Kernel(scores.path, DECODE if is_step else CORE, ceil(own), macs, sizes, times=scores.times)
+
+    def _projections(self, scores: Entry, keys: int) -> list[Entry]:
+        """Return the products that give the keys and values of an attention."""
+        inside = (entry for entry in self.form if entry.path.startswith(at(scores.path, "")))
+        return [one for one in inside if one.kind in FORWARD_KINDS and one.weight and one.dims.get("S") == keys]
+
+    def _keys_and_values(self, scores: Entry, projections: Sequence[Entry]) -> int | Fraction:
+        """Return the bytes of the keys and values of an attention: projected ones, or those of the cache."""
+        stored = (one for one in self.form if one.path == scores.path and one.kind == "cache_read")
+        cached = sum(map(_once, stored))
+        if projections or not cached:
+            return sum(map(_results, projections)) * self.each["other"]
+        return cached * self.each["cached"]
+
+    def _product(self, entry: Entry) -> list[Kernel]:
+        """Return the kernels of a product: of selected experts also the sum over the rows of a token."""
+        results, size = _results(entry), _once(entry)
+        letters = entry.weight or entry.dims
+        outputs = [letter for letter in letters if letter not in (*entry.summed, *TOKENS, *entry.selects)]
+        operands = size // prod(entry.dims[letter] for letter in outputs)
+        rows = prod(entry.dims[SELECTED[letter]] for letter in entry.selects)
+        is_dense = all(entry.dims[SELECTED[letter]] == entry.weight[letter] for letter in entry.selects)
+        if entry.selects and "d_m" in entry.summed:
+            # the rows of a token are the same
+            operands //= rows
+        is_grouped = "E" in entry.selects and not is_dense
+        if entry.selects and "d_m" in outputs and not is_grouped:
+            # one product sums over all experts, or over all heads
+            results //= rows
+        other = self.each["other"]
+        moved = weights_read(entry) // entry.times * self.each["weight"] + (operands + results) * other
+        found = [Kernel(entry.path, GROUPED if is_grouped else PRODUCT, ceil(moved), size, times=entry.times)]
+        if is_grouped and "d_m" in outputs:
+            summed = results + results // rows
+            found.append(Kernel(entry.path, ELEMENTWISE, ceil(summed * other), times=entry.times))
+        return found
+
+
+def update(params: int, recipe: Mapping[str, int]) -> Kernel:
+    """Return the fused kernel that reads what ``recipe`` keeps of each parameter, in bytes, and writes all but the
+    gradients."""
+    read = sum(recipe.values())
+    return Kernel("optimizer", ELEMENTWISE, params * (2 * read - recipe["gradients"]))
+
+
+def total_macs(kernels: Iterable[Kernel]) -> int:
+    """Return the multiply-accumulates of kernels."""
+    return sum(kernel.times * kernel.macs for kernel in kernels)
+
+
+def _once(entry: Entry) -> int:
+    """Return the size of one of the repetitions of an entry."""
+    return entry.size // entry.times
+
+
+def _results(entry: Entry) -> int:
+    """Return the elements of the result of one repetition."""
+    return _once(entry) // prod(entry.dims.get(letter, 1) for letter in entry.summed)
