@@ -39,7 +39,7 @@ MIXTURES = {
 NORMS = {"qwen3_moe": 2 * D_H, "olmoe": 2 * H * D_H + 2 * D * (H - G) * D_H}
 
 
-@pytest.mark.parametrize("batch", [1, 2, 5])
+@pytest.mark.parametrize("batch", [1, 5])
 @pytest.mark.parametrize("name", MIXTURES)
 def test_decode_reads_selected_experts_alone(count, name, batch):
     config, number, top_k, expert, rest = MIXTURES[name]
@@ -86,7 +86,7 @@ def make(experts, top_k): return Experts(experts, top_k), (torch.randn(1, 5),)
 """
 
 
-@pytest.mark.parametrize(("number", "top_k"), [(5, 2), (7, 1), (3, 3)])
+@pytest.mark.parametrize(("number", "top_k"), [(5, 2), (3, 3)])
 def test_module_list_of_experts_reads_selected_ones(count, tmp_path, number, top_k):
     (tmp_path / "module_list.py").write_text(MODULE_LIST)
     found = count("module_list:make", {"experts": number, "top_k": top_k}, columns=["forward_bytes"])
@@ -119,7 +119,7 @@ WINDOWED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("length", "batch", "window"), [(T, 1, 5), (T, 2, 12), (T, 1, T), (7, 3, 31), (T, 1, 3)])
+@pytest.mark.parametrize(("length", "batch", "window"), [(T, 1, 5), (T, 2, T), (7, 3, 31)])
 @pytest.mark.parametrize("name", WINDOWED)
 def test_masks_hide_pairs_of_configurations(count, name, length, batch, window):
     config, kinds = WINDOWED[name]
@@ -132,7 +132,7 @@ def test_masks_hide_pairs_of_configurations(count, name, length, batch, window):
     assert found.columns["causal_macs"] == found.macs - hidden
 
 
-@pytest.mark.parametrize("window", [2, 5, 12, 13, 40])
+@pytest.mark.parametrize("window", [2, 13, 40])
 def test_given_window_of_a_configuration(count, window):
     for config in (WINDOWED["llama"][0], WINDOWED["llama-eager"][0]):
         columns = ["causal_macs", "windowed_macs", "kv_bytes", "decode_macs", "decode_bytes"]
@@ -164,11 +164,6 @@ def test_own_window_of_a_configuration(count, name):
     assert any(f"{stored:,} bytes" in note and f"{read:,} bytes" in note for note in found.notes)
     with pytest.raises(UserCodeError, match="--window 4: the configuration has a window of 5"):
         count(config, columns=columns, window=4, lengths={"seq_len": T})
-
-
-def test_window_needs_a_value(count):
-    found = count(WINDOWED["llama"][0], columns=["windowed_macs"], lengths={"seq_len": T}).columns
-    assert "--window" in found["windowed_macs"].reason
 
 
 def test_window_on_the_command_line(tmp_path, warm, monkeypatch, capsys):

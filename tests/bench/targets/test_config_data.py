@@ -122,47 +122,35 @@ class Derived(Stub):
         super().__init__(*args, **kwargs)
 
 
-@pytest.fixture
-def timm(monkeypatch):
-    """Install a library like timm with two models, and return the arguments with which it built them."""
+def test_arguments_of_timm_are_the_constructor_s(tmp_path, monkeypatch):
     calls = []
 
     def create_model(name, pretrained=False, **arguments):
         calls.append(arguments)
-        return {"plain": Stub, "derived": Derived}[name](**arguments)
+        return Derived(**arguments)
 
     package = SimpleNamespace(
-        __version__="1", is_model=lambda name: name in ("plain", "derived"), list_models=lambda: ["plain", "derived"],
+        __version__="1", is_model=lambda name: name == "derived", list_models=lambda: ["derived"],
         create_model=create_model,
     )  # fmt: skip
     monkeypatch.setattr(config_file, "require_library", lambda name: None)
     monkeypatch.setattr(config_file, "import_module", lambda name: package)
-    return calls
-
-
-def test_arguments_of_timm_are_the_constructor_s(tmp_path, timm):
-    for name, sizes in {"plain": {"width": 5, "depth": 3}, "derived": {"depth": 2, "scale": 2}}.items():
-        data = {"architecture": name, "num_classes": 7, "model_args": sizes}
-        built = build_from_config(write(tmp_path, data), {}, {}, {})
-        assert len(built.module.layers) == sizes["depth"] and timm[-1] == {"num_classes": 7, **sizes}
-        for argument in ("checkpoint_path", "pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "cache_dir"):
-            before = len(timm)
-            data["model_args"] = {**sizes, argument: EVIL}
-            for settings in ({}, {argument: EVIL}):
-                with pytest.raises(UserCodeError, match=f"{argument}: no weights"):
-                    build_from_config(
-                        write(tmp_path, data if not settings else {"architecture": name}), settings, {}, {}
-                    )
-            assert len(timm) == before
-        data["model_args"] = {"widht": 5}
-        with pytest.raises(UserCodeError, match="model_args 'widht': .* takes depth, num_classes,.* width"):
-            build_from_config(write(tmp_path, data), {}, {}, {})
+    data = {"architecture": "derived", "num_classes": 7, "model_args": {"depth": 2, "scale": 2}}
+    built = build_from_config(write(tmp_path, data), {}, {}, {})
+    # a first model is built for the names of its constructor's arguments
+    assert len(built.module.layers) == 2 and calls == [{}, {"num_classes": 7, "depth": 2, "scale": 2}]
+    for arguments, settings in (({"checkpoint_path": EVIL}, {}), ({}, {"checkpoint_path": EVIL})):
+        with pytest.raises(UserCodeError, match="checkpoint_path: no weights"):
+            build_from_config(write(tmp_path, data | {"model_args": arguments}), settings, {}, {})
+    assert len(calls) == 2
+    with pytest.raises(UserCodeError, match="model_args 'widht': .* takes depth, num_classes,.* width"):
+        build_from_config(write(tmp_path, data | {"model_args": {"widht": 5}}), {}, {}, {})
 
 
 PARTS = ["num_labels", "num_hidden_layers", "num_attention_heads"]
 
 
-@pytest.mark.parametrize("size", [10**5 + 1, 10**12, 10**30])
+@pytest.mark.parametrize("size", [10**5 + 1, 10**30])
 @pytest.mark.parametrize("field", PARTS)
 def test_number_of_parts_is_bounded(tmp_path, field, size):
     for place, config in enumerate(nested(field, size)):
@@ -171,18 +159,6 @@ def test_number_of_parts_is_bounded(tmp_path, field, size):
         if place == 0:
             with pytest.raises(UserCodeError, match=f"{field} is .*; it is at most 100,000"):
                 build_from_config(write(tmp_path, LLAMA), {field: size}, LENGTH, {})
-
-
-def test_long_values_are_shortened(tmp_path):
-    for config in (
-        {"model_type": "x" * 10**6}, {**LLAMA, "architectures": ["x" * 10**6]}, {"_class_name": "x" * 10**6},
-        {**LLAMA, "hidden_size": 10**4000}, {**LLAMA, "hidden_size": [10**4000]}, {**LLAMA, "hidden_size": 10**39},
-    ):  # fmt: skip
-        try:
-            notes = build_from_config(write(tmp_path, config), {}, LENGTH, {}).notes
-        except Exception as error:
-            notes = [str(error)]
-        assert max(map(len, notes)) < 500
 
 
 def test_digits_are_bounded(tmp_path):

@@ -1,11 +1,8 @@
 """Decode steps of models with a cache, against formulas by hand at prime sizes."""
 
-import json
-
 import pytest
 
-from headcount.bench.commands.count import main
-from tests.bench.targets.conftest import LLAMA, write
+from tests.bench.targets.conftest import LLAMA
 
 pytest.importorskip("transformers", reason="the optional extra hf is not installed")
 
@@ -16,7 +13,6 @@ T5 = dict(
 )  # fmt: skip
 WEIGHTS = 2 * (2 * D * 4 * D_H + 2 * D * 2 * D_H + 3 * D * FF) + D * V
 CODE = """
-from transformers import LlamaConfig, LlamaForCausalLM
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -25,7 +21,6 @@ def alone(): return nn.Linear(5, 7), (torch.ones(3, 5),)
 class Checkpointed(nn.Sequential):
     def forward(self, x): return checkpoint(super().forward, x, use_reentrant=False)
 def checkpointed(): return Checkpointed(nn.Linear(5, 7), nn.Linear(7, 11)), (torch.ones(3, 5),)
-def llama(**sizes): return LlamaForCausalLM(LlamaConfig(**sizes)), {"input_ids": torch.ones(3, 5, dtype=torch.long)}
 """
 
 
@@ -56,12 +51,6 @@ def test_columns_of_a_llama_match_formulas(measure_columns):
     }  # fmt: skip
 
 
-def test_default_context_is_the_input_length(measure_columns):
-    sizes = {name: LLAMA[name] for name in LLAMA if name not in ("model_type", "architectures")}
-    found = measure_columns("decoding_net.py:llama", ["decode_macs"], context=None, settings=sizes)
-    assert found == {"decode_macs": 3 * (WEIGHTS + 2 * 2 * 4 * D_H * 5)}
-
-
 def test_bytes_and_training_macs_of_a_layer(measure_columns):
     found = measure_columns("decoding_net.py:alone", ["forward_bytes", "training_macs"])
     assert found == {"forward_bytes": 2 * (5 * 7 + 7 + 3 * 5 + 3 * 7), "training_macs": 3 * 105}
@@ -87,22 +76,3 @@ def test_model_without_steps_has_a_reason(measure_columns, spec, options, part):
     found = measure_columns(spec, ["decode_macs", "decode_bytes", "forward_bytes"], **options)
     assert found["decode_macs"] == found["decode_bytes"] and part in found["decode_macs"].reason
     assert found["forward_bytes"] > 0
-
-
-def test_decode_of_a_model_without_steps_is_one_line(measure_columns, warm, capsys):
-    assert main(["decoding_net.py:alone", "--decode"]) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and "Linear takes input" in err and err.count("error:") == 1
-
-
-def test_columns_of_a_configuration(tmp_path, warm, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path, LLAMA)
-    names = ["macs_per_token", "macs_per_sample", "training_state_bytes", "decode_macs", "generate_macs", "intensity"]
-    words = ["config.json", "--seq-len", "5", "--columns", *names, "saved_bytes", "--context", str(STORED)]
-    assert main([*words, "--format", "json"]) == 0
-    tables = {table["name"]: table for table in json.loads(capsys.readouterr().out)["tables"]}
-    (row,) = tables["memory"]["rows"]
-    forward, params = 5 * WEIGHTS + 2 * 2 * 4 * D_H * 5 * 5, WEIGHTS + V * D + 5 * D
-    assert [row[name] for name in names[:4]] == [forward / 5, forward, 16 * params, WEIGHTS + 2 * 2 * 4 * D_H * STORED]
-    assert row["generate_macs"] is None and list(row["missing"]) == ["generate_macs"] and row["saved_bytes"] > 0

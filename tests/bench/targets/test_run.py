@@ -35,10 +35,6 @@ def warns_and_fails(): return warns()[0], 1 // 0
 def warns_and_ends(): return warns(), os._exit(7)
 def is_no_module(): return warns()[1]
 def ends_with_70(): os._exit(70)
-def closes(T=3):
-    os.closerange(3, 256)
-    return warns()
-
 class Holds(torch.nn.Module):
     def __init__(self, depth):
         super().__init__()
@@ -48,20 +44,11 @@ class Holds(torch.nn.Module):
         for _ in range(self.depth):
             out = [out]
         return out
-def replaces(T=3, name="open"):
+def replaces_open(T=3):
     import builtins
-    setattr(builtins, name, None)
+    builtins.open = None
     return torch.nn.Linear(5, 7), (torch.ones(T, 5),)
-def replaces_open(): return replaces()
-def replaces_isinstance(): return replaces(name="isinstance")
 def deep(T=3): return Holds(3000), (torch.ones(T, 5),)
-
-class Counts(torch.nn.Linear):
-    def forward(self, x):
-        import headcount as hc
-        hc.count(torch.nn.Linear(5, 7), x)
-        return super().forward(x)
-def counts(T=3): return Counts(5, 7), (torch.ones(T, 5),)
 
 def leaves_behind(T=3):
     import atexit, concurrent.futures, multiprocessing, threading
@@ -79,14 +66,6 @@ def leaves_behind(T=3):
 def factory(tmp_path):
     (tmp_path / "factory.py").write_text(FACTORY)
     return f"{tmp_path / 'factory.py'}"
-
-
-def test_preset_imports_nothing_from_current_folder(tmp_path, monkeypatch, capfd):
-    for name in ("jaxtyping", "ptflops"):
-        (tmp_path / f"{name}.py").write_text("raise SystemExit('imported from the current folder')")
-    monkeypatch.chdir(tmp_path)
-    assert main(["moa-8K8E128D", "--batch-size", "1", "--seq-len", "2", "--counter", "ptflops-aten"]) == 0
-    assert "imported" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("target", ["moa-8K8E128D", "factory.py:warns"])
@@ -107,11 +86,6 @@ def test_internal_error_exits_1_with_traceback(factory, warm, capfd):
     assert err.splitlines()[-1].startswith(f"headcount count: error: {spec}: ")
 
 
-def test_count_inside_a_count_is_the_users_error(factory, warm, capfd):
-    assert main([f"{factory}:counts", "--counter", "torch"]) == 2
-    assert "a count inside a count" in capfd.readouterr().err.splitlines()[-1]
-
-
 def test_stderr_of_user_code_is_printed_on_failure_only(factory, warm, capfd):
     for function, code in (("warns", 0), ("warns_and_fails", 2), ("warns_and_ends", 2), ("is_no_module", 2)):
         assert main([f"{factory}:{function}", "--counter", "torch"]) == code
@@ -123,9 +97,7 @@ def test_stderr_of_user_code_is_printed_on_failure_only(factory, warm, capfd):
 
 @pytest.mark.parametrize(("function", "words"), [
     ("ends_with_70", "ended the process that ran it, with exit code 70"),
-    ("closes", "ended the process that ran it, with exit code"),
     ("replaces_open", "it replaces open of Python's builtins, which a count needs"),
-    ("replaces_isinstance", "it replaces isinstance of Python's builtins, which a count needs"),
     ("deep", "inputs or results contain themselves, or are nested deeper than"),
 ])  # fmt: skip
 def test_end_of_process_is_a_user_error(function, words, factory, warm, capfd):
@@ -152,21 +124,8 @@ def make():
 """
 
 
-def has_ended(number):
-    """Return whether a process has ended, or is a zombie, within 2 s."""
-    for _ in range(100):
-        try:
-            if psutil.Process(number).status() == psutil.STATUS_ZOMBIE:
-                return True
-        except psutil.NoSuchProcess:
-            return True
-        time.sleep(0.02)
-    return False
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
-def test_signal_ends_all_processes(number, tmp_path):
-    """Ctrl-C reaches every process of the foreground group, and SIGKILL only the command."""
+def test_interrupt_ends_all_processes(tmp_path):
+    """Ctrl-C reaches every process of the foreground group."""
     temporary, marker = tmp_path / "tmp", tmp_path / "marker"
     temporary.mkdir()
     (tmp_path / "hangs.py").write_text(HANGS)
@@ -176,12 +135,16 @@ def test_signal_ends_all_processes(number, tmp_path):
     while not marker.exists():
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.02)
-    (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
+    os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=20)
-    if number == signal.SIGINT:
-        assert (process.returncode, err) == (130, "\nheadcount count: interrupted\n")
-    assert all(has_ended(int(other)) for other in marker.read_text().split())
+    assert (process.returncode, err) == (130, "\nheadcount count: interrupted\n")
     assert not list(temporary.iterdir())
+    started, deadline = {int(number) for number in marker.read_text().split()}, time.monotonic() + 5
+    while any(
+        one.pid in started and one.info["status"] != psutil.STATUS_ZOMBIE for one in psutil.process_iter(["status"])
+    ):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def facts():
@@ -208,11 +171,9 @@ def test_script_without_a_guard_runs_once(factory, tmp_path):
     assert done.stdout.count("once") == 1 and "105 MACs" in done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("ending", [".onnx", ".pt2", ".pt", ".pth", ".ts"])
-def test_saved_models_have_a_loader(ending):
-    with pytest.raises(UsageError, match="saved model; a function that loads it is a target: FILE.py:make") as refused:
-        run_isolated(f"{__name__}:facts", code=[f"net{ending}"])
-    assert f"'net{ending}'" in str(refused.value)
+def test_saved_models_have_a_loader():
+    with pytest.raises(UsageError, match="'net.pt2'.* saved model; a function that loads it is a target: FILE.py:make"):
+        run_isolated(f"{__name__}:facts", code=["net.pt2"])
 
 
 def test_a_kernel_of_triton_needs_a_gpu(tmp_path, monkeypatch):

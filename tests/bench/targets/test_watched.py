@@ -23,14 +23,12 @@ def run(tmp_path, program):
     return code, log.read_text().splitlines()
 
 
-@pytest.mark.parametrize("code", [0, 3])
-def test_exit_code_of_worker_is_returned(code, tmp_path):
-    assert run(tmp_path, f"begin_step('a', 60); sys.exit({code})") == (code, ["None None"])
+def test_exit_code_of_worker_is_returned(tmp_path):
+    assert run(tmp_path, "begin_step('a', 60); sys.exit(3)") == (3, ["None None"])
 
 
 @pytest.mark.parametrize("ending, reason", [
     ("time.sleep(60)", "gave no answer within 1 s"),
-    ("os.kill(os.getpid(), signal.SIGSEGV)", "was killed by signal 11"),
     ("os.close(state['pipe']); os.kill(os.getpid(), signal.SIGKILL)", "was killed by signal 9"),
 ])  # fmt: skip
 def test_worker_that_hangs_or_dies_is_replaced(ending, reason, tmp_path):
@@ -38,11 +36,6 @@ def test_worker_that_hangs_or_dies_is_replaced(ending, reason, tmp_path):
     steps = "is_first = not state.get('step'); begin_step('a', 60); begin_step('b', 0.6 if is_first else 60)"
     program = f"{steps}\nif is_first: {ending}"
     assert run(tmp_path, program) == (0, ["None None", f"b {reason}"])
-
-
-def test_worker_that_restarts_is_replaced(tmp_path):
-    program = "begin_step('a', 60)\nif os.path.getsize({log!r}) < 25: restart()"
-    assert run(tmp_path, program.format(log=str(tmp_path / "log"))) == (0, ["None None"] * 3)
 
 
 def test_step_that_restarts_too_often_is_abandoned(tmp_path):
