@@ -1,8 +1,5 @@
 """Modules and inputs that hc.count, hc.assert_macs and hc.lock accept."""
 
-import os
-import subprocess
-import sys
 from collections import UserDict
 from fractions import Fraction
 
@@ -142,26 +139,3 @@ def test_expected_macs_are_an_integer():
     for wrong in (float(MACS), True, Fraction(MACS), None):
         with pytest.raises(TypeError, match="^expected=[^\n]*: give an integer or an expression$"):
             hc.assert_macs(Net(), X, expected=wrong)
-
-
-@pytest.mark.parametrize("keywords", [{}, {"training": True}])
-def test_buffers_are_copied_once(keywords, monkeypatch):
-    """The module runs on one copy of its buffers."""
-    copies, norm = [], nn.BatchNorm1d(D)
-    original = torch.UntypedStorage.clone
-
-    def record_call(self):
-        copies.append(self.data_ptr())
-        return original(self)
-
-    monkeypatch.setattr(torch.UntypedStorage, "clone", record_call)
-    hc.count(norm, X, **keywords)
-    assert sorted(copies) == sorted(buffer.data_ptr() for buffer in norm.buffers())
-    assert norm.running_mean.tolist() == [0] * D
-
-
-def test_count_without_jit():
-    program = "import torch, headcount as hc; print(hc.count(torch.nn.Linear(3, 5), torch.ones(2, 3)).macs)"
-    environment = {**os.environ, "PYTORCH_JIT": "0"}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("30\n", "")

@@ -5,16 +5,14 @@ import os
 
 import pytest
 
-from headcount.bench.errors import UsageError, format_error, read_file
+from headcount.bench.errors import format_error
 
 
 @pytest.mark.parametrize(
     "error",
     [
         MemoryError(),
-        OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)),
         OSError(errno.EMFILE, os.strerror(errno.EMFILE)),
-        BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)),
         RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 7 bytes"),
         ImportError("libtorch_cpu.so: failed to map segment from shared object"),
     ],
@@ -36,8 +34,3 @@ def test_other_errors_are_internal(error):
 def test_missing_package_names_its_extra():
     text, code = format_error(ModuleNotFoundError("gone", name="matplotlib"))
     assert "pip install 'headcount[report]'" in text and code == 3
-
-
-def test_null_byte_in_path_is_reported():
-    with pytest.raises(UsageError, match="^cannot read a\0b: embedded null byte$"):
-        read_file("a\0b")

@@ -18,7 +18,7 @@ from headcount.models.configs.presets import PRESETS, preset
 from tests.cases import MODEL_FIELDS
 
 B, T, S = 3, 17, 13
-CASES = ("translation-moa-biased", "llama-moh", "masked-moh-ideal", "dit")
+CASES = ("translation-moa-biased", "masked-moh-ideal")
 
 
 @pytest.fixture(autouse=True)

@@ -1,27 +1,18 @@
 """Text tables fit the terminal that they are printed to, and their columns are aligned."""
 
-import fcntl
 import io
-import os
-import pty
 import re
-import struct
-import subprocess
-import sys
-import termios
-from contextlib import suppress
+from contextlib import redirect_stdout
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
+from headcount.__main__ import main
 from headcount.bench.column import Column
 from headcount.bench.output.layout import Style, display_width, in_flops, scaled, unit_for
 from headcount.bench.output.text import Text
 from tests.bench.made_table import made_table
 from tests.bench.output.command_tables import COMMANDS, STREAMED, misaligned_lines, tables_of
-
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("width", [80, 120, None])
@@ -74,29 +65,26 @@ def test_flops_are_twice_macs():
     assert scaled(column, "M").text(3_000_000) == "6.00"
 
 
-def in_terminal(columns, *argv, **environment):
-    """Return what a command prints to a terminal of ``columns``."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-    inherited = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
-    argv, text = [sys.executable, "-m", *argv], b""
-    with subprocess.Popen(argv, stdout=theirs, stderr=subprocess.DEVNULL, cwd=ROOT, env=inherited | environment):
-        os.close(theirs)
-        # a terminal without a writer raises OSError
-        with suppress(OSError):
-            while part := os.read(ours, 65536):
-                text += part
-    os.close(ours)
-    return text.decode().replace("\r\n", "\n")
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
 
 
-def test_terminal_width_and_colours():
-    argv, width = ["bench.macs", "--counter", "closed-form"], 80
-    text = in_terminal(width, *argv)
+def test_terminal_has_a_width_and_colours(monkeypatch):
+    def printed():
+        with redirect_stdout(Terminal()) as stream:
+            assert main(["table", "--counter", "closed-form"]) == 0
+        return stream.getvalue()
+
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    text = printed()
     plain = re.sub(r"\033\[\d+m", "", text)
-    assert max(map(len, plain.splitlines())) <= width and "\033[32mreproduced\033[0m" in text
-    assert text.splitlines()[-1] == "24 printed rows: 15 reproduced, 4 explained, 5 not reproducible."
-    assert in_terminal(width, *argv, NO_COLOR="1") == plain
+    assert max(map(len, plain.splitlines())) <= 80 and "\033[32mreproduced\033[0m" in text
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert printed() == plain
+    monkeypatch.delenv("COLUMNS")
+    assert Style.of(Terminal()).width and not Style.of(io.StringIO()).colour
 
 
 @pytest.mark.parametrize(
