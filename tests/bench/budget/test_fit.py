@@ -87,7 +87,7 @@ def test_encoder_and_decoder_are_held(capsys):
     ["llama3-8b", "--context", "512"], ["llama3-8b", "--train", "--seq-len", "64", "--plan", "tp=4,sp"],
     ["moa:K=8,E=32,D=64,d_m=512,T=16"], ["dit-s2"], ["llama3-405b", "--ranks", "16"], ["gpt3-175b", "--train"],
 ])  # fmt: skip
-@pytest.mark.parametrize("memory", [10**8, 24 * 10**9, 10**12])
+@pytest.mark.parametrize("memory", [10**8, 24 * 10**9])
 def test_largest_numbers_fit_and_the_next_do_not(words, memory, capsys):
     code, table = run(capsys, *words, "--on", str(memory))
     total = held(table)["total"]
@@ -122,18 +122,6 @@ def test_all_cards_are_listed_by_memory(capsys):
     assert code == 0 and [row["memory_bytes"] for row in table["rows"]] == known
     assert all(row["left_bytes"] == row["memory_bytes"] - row["needed_bytes"] for row in table["rows"])
     assert run(capsys, "llama3-405b", "--on", "all")[0] == 1
-
-
-@pytest.mark.parametrize("words, named", [
-    (["--on", "H100"], "H100 SXM"), (["--on", "V100 SXM2"], "--on 32G"), (["--on", "80G", "--plan", "tp=3"], "h = 32"),
-    (["--on", "80G", "--train", "--context", "5"], "--seq-len"),
-    (["--on", "80G", "--ranks", "2", "--plan", "tp=2"], "finds"), (["--on", "80G", "--input", "1,5"], "lengths"),
-    (["--on", "80G", "--dtype", "int"], "float32"),
-])  # fmt: skip
-def test_wrong_words_are_one_line(words, named, capsys):
-    assert fit.main(["llama3-8b", *words]) == 2
-    err = capsys.readouterr().err
-    assert named in err and err.count("\n") == 1
 
 
 def test_configuration_has_a_largest_batch(tmp_path, monkeypatch, capsys, warm):

@@ -6,7 +6,6 @@ from itertools import product
 import pytest
 
 from headcount.bench.budget import plans
-from headcount.bench.budget.__main__ import main
 from headcount.bench.case import Case
 from headcount.bench.errors import UsageError
 from headcount.bench.macs import ranks
@@ -14,7 +13,6 @@ from headcount.formulas.plan import parse
 from headcount.formulas.rank import Ranks, rank_costs
 
 LLAMA = {"num_layers": 6, "d_model": 16, "d_ff": 24, "vocab_size": 40, "num_heads": 8, "num_kv_heads": 4}
-SEARCH = ["llama3-8b", *(f"--set={name}={size}" for name, size in LLAMA.items()), "--seq-len", "56"]
 
 
 @pytest.fixture(scope="module")
@@ -89,11 +87,6 @@ def test_impossible_plan_raises(case):
         plans.search(case, 2, 2, 4, most_bytes=10)
     with pytest.raises(UsageError, match="no plan of 11 ranks fits the sizes"):
         plans.search(case, 11, 7, 4, most_bytes=10**9)
-
-
-def test_command_prints_rows(capsys):
-    assert main([*SEARCH, "--ranks", "4", "--global-batch", "4", "--bytes", "1M", "--limit", "3"]) == 0
-    assert "3 rows of" in capsys.readouterr().out
 
 
 def test_span_of_each_axis():

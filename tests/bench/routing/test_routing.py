@@ -159,11 +159,6 @@ def test_heads_and_experts_have_separate_tables(tmp_path, capsys):
     assert [table["name"] for table in found] == ["routing", "heads", "routing-experts", "experts"]
 
 
-def test_plot_is_written(translation, tmp_path, capsys):
-    assert translation.run(capsys, "--plot", str(tmp_path / "a.svg"))[0] == 0
-    assert (tmp_path / "a.svg").read_bytes()
-
-
 def test_shapes_are_compared_before_building(heads, capsys):
     heads.arguments = ["--preset", "moh-llama3-8b"]
     code, _, err = heads.run(capsys)
@@ -190,16 +185,12 @@ ROUTER = "encoder.layers.0.self_attn.router.proj.weight"
 MALFORMED = {
     "missing tensor": (edit_state(lambda s: s.pop(ROUTER)), f'Missing key(s) in state_dict: "{ROUTER}"'),
     "nan": (edit_state(lambda s: s[ROUTER].fill_(float("nan"))), f"{ROUTER} holds values that are not finite"),
-    "meta": (edit_state(lambda s: s.update({ROUTER: s[ROUTER].to("meta")})), f'"{ROUTER}"'),
     "integers": (edit_state(lambda s: s.update({ROUTER: s[ROUTER].to(torch.int64)})), f'"{ROUTER}"'),
     "no dict": (lambda p: torch.save([1], p / "model.pt"), "a mapping from names to tensors is expected"),
-    "no names": (lambda p: torch.save({0: torch.ones(2)}, p / "model.pt"), "a mapping from names to tensors"),
     "complex": (lambda p: torch.save({"w": torch.ones(2) * 1j}, p / "model.pt"), "w is complex"),
     "empty": (write(" \n\n"), "tokens.txt holds no tokens"),
     "out of range": (write("1 2\n3 40 41 42\n"), "line 2, position 3: 41 is not in the vocabulary 0..40"),
-    "target out of range": (write("1 2 | 3 41\n"), "line 1, position 4: 41 is not in the vocabulary 0..40"),
     "negative": (write("1 -2\n"), "line 1, position 2: '-2' is no token id"),
-    "superscript digit": (write("1 2²\n"), "line 1, position 2: '2²' is no token id"),
     "5001 digits": (write(f"1 {'9' * 5001}\n"), f"line 1, position 2: '{'9' * 100}' is no token id"),
     "one side": (write("1 2 |\n"), "line 1: no tokens on one side of '|'"),
 }
@@ -215,15 +206,11 @@ def test_malformed_file_exits_2(case, translation, tmp_path, capsys):
 
 LOGS = {
     "no counts": '{"step": 7}',
-    "empty counts": '{"step": 7, "tokens_per_expert": {"x": []}}',
     "negative": '{"step": 7, "tokens_per_expert": {"x": [1, -1]}}',
     "half a token": '{"step": 7, "tokens_per_expert": {"x": [1.5]}}',
-    "boolean": '{"step": true, "tokens_per_expert": {"x": [1]}}',
     "5001 digits": '{"step": %s, "tokens_per_expert": {"x": [1]}}' % ("9" * 5001),
-    "64 bits": f'{{"step": {2**63}, "tokens_per_expert": {{"x": [1]}}}}',
     "no object": "[7]",
     "nested": "[" * 20000,
-    "no text": "\udcff",
 }
 
 
