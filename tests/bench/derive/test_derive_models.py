@@ -56,11 +56,6 @@ MODELS = {
         "--set d_model=48 --set num_heads=2 --set head_dim=24 --set d_ff=56 --base N=1",
         lambda N: N * 128 * (4 * 48 * 48 + 2 * 128 * 48 + plain_ffn(48, 56)) + 128 * 48 * 48 + 128 * 48 * 50265,
     ),
-    "llm-s": (
-        "T,d_model,h,d_h,d_ff",
-        "--set num_layers=1",
-        lambda T, d, h, d_h, F: T * (4 * d * h * d_h + 2 * T * h * d_h + gated_ffn(d, F)) + T * d * 65536,
-    ),
     "jetmoe-small": (
         "T,d_model,K,E,K_ff,E_ff",
         "--set num_layers=1",
