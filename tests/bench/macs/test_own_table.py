@@ -59,6 +59,11 @@ def cells(sections):
     return {(row["row"], row["figure"]): row for row in sections[0]["rows"]}
 
 
+def verdicts(answer):
+    """Return the verdicts of a run in the order of its rows."""
+    return [row["verdict"] for row in answer[1][0]["rows"]]
+
+
 def test_verdicts_of_the_example(table):
     code, sections, _ = table(EXAMPLE.read_text())
     assert code == 0
@@ -113,9 +118,9 @@ printed = {{ mfu = "%s" }}
     work = (6 * PARAMS + 12 * L * D * T) * 4194304
     low, high = (100 * work / (Fraction(seconds) * 16 * 989 * 10**12) for seconds in ("20.35", "20.25"))
     inside, outside = f"{float((low + high) / 2):.2f}%", f"{float(3 * high):.2f}%"
-    for printed, verdict in ((inside, "reproduced"), (outside, "no rule found")):
-        _, sections, _ = table(text % printed)
-        assert [row["verdict"] for row in sections[0]["rows"]] == [verdict]
+    assert verdicts(table(text % outside)) == ["no rule found"]
+    _, sections, _ = answer = table(text % inside)
+    assert verdicts(answer) == ["reproduced"]
     assert "peak 989T FLOP/s" in sections[0]["below"][0]
 
 
@@ -143,8 +148,7 @@ def test_find_rule_knows_training_rules_of_a_column_of_macs(table):
 
 def test_module_of_the_folder_runs(table):
     row = '[[row]]\ntarget = "model.py:make"\nset = { n = 11 }\nprinted = { macs = "165", params = "55" }\n'
-    _, sections, _ = table(row)
-    assert [row["verdict"] for row in sections[0]["rows"]] == ["reproduced", "reproduced"]
+    assert verdicts(table(row)) == ["reproduced", "reproduced"]
     code, _, err = table(f'rule = "exact_and_norms"\n{row}')
     assert code == 2 and "mine.toml: line 2: the rule exact_and_norms needs a preset" in err
 
@@ -161,8 +165,7 @@ given = {{ tokens = 1000, seconds = 1, devices = 1, peak = "100000000/1" }}
 printed = {{ training_flops_per_token = "{}", training_flops = "{}", mfu = "{:.4f}" }}
 """
     rows = row.format(flops, flops * 1000, flops / 1000) + row.format(flops + 1, flops * 1000 + 1, 2 * flops / 1000)
-    _, sections, _ = table(f'rule = "{rule}"{rows}')
-    assert [row["verdict"] for row in sections[0]["rows"]] == ["reproduced"] * 3 + ["no rule found"] * 3
+    assert verdicts(table(f'rule = "{rule}"{rows}')) == ["reproduced"] * 3 + ["no rule found"] * 3
 
 
 @pytest.mark.parametrize("rule, target, message", [
@@ -191,7 +194,7 @@ target = "config.json"
 set = {{ seq_len = 5, batch_size = 3 }}
 printed = {{ training_flops_per_token = "{causal}" }}
 """
-    assert [row["verdict"] for row in table(text)[1][0]["rows"]] == ["reproduced"]
+    assert verdicts(table(text)) == ["reproduced"]
 
 
 def test_function_of_another_file_needs_trust(table, tmp_path):
@@ -276,18 +279,7 @@ def test_rule_of_a_figure_can_be_disproved(table):
     code, sections, err = table(figure + "".join(rows), "--check")
     assert [row["verdict"] for row in sections[0]["rows"]] == ["not reproducible"] * 2
     assert code == 1 and "mlm-moa-8K16E256D, MACs: no rule prints 8.97G" in err
-    assert [row["verdict"] for row in table("".join(rows))[1][0]["rows"]] == ["no rule found"] * 2
-
-
-def test_own_figure_is_an_expression(table):
-    text = f"""[[figure]]
-name = "macs_per_parameter"
-head = "MACs per parameter"
-value = "macs / N"
-{ROW}set = {{ seq_len = {T} }}
-printed = {{ macs_per_parameter = "{(T * WEIGHTS + L * 2 * T * T * D) / PARAMS:.1f}" }}
-"""
-    assert [row["verdict"] for row in table(text)[1][0]["rows"]] == ["reproduced"]
+    assert verdicts(table("".join(rows))) == ["no rule found"] * 2
 
 
 def params_of(layers):
@@ -365,12 +357,6 @@ def test_no_rule_has_the_name_of_a_tool():
     assert not {*RULES} & {*registry.NAMES, "fvcore", "ptflops", "torchinfo", "thop", "calflops"}
 
 
-def test_two_changes_explain_nothing(table):
-    # by the rule projections, and in FLOPs
-    text = f'[[row]]\ntarget = "llama2-7b"\nset = {{ seq_len = {T} }}\nprinted = "{2 * T * WEIGHTS}"\n'
-    assert [row["verdict"] for row in table(text)[1][0]["rows"]] == ["no rule found"]
-
-
 @pytest.mark.parametrize("name", ["N", "macs", "d_model"])
 def test_names_of_quantities_and_sizes_cannot_be_given(table, name):
     for text in (f"{ROW}printed = 1\ngiven = {{ {name} = 7 }}\n", f"given = {{ {name} = 7 }}\n{ROW}printed = 1\n"):
@@ -435,24 +421,33 @@ def test_figure_that_never_ends_is_one_line(table, value, given):
     assert (code, sections) == (2, []) and err.count("\n") == 1
 
 
-@pytest.mark.parametrize("given", ["0.0", "-0.5", "1.5e-1"])
-def test_rounded_input_may_be_zero_or_negative(table, given):
-    figure = '[[figure]]\nname = "x"\nhead = "x"\nvalue = "N * 0 + c"\n'
-    row = f'{ROW}given = {{ c = {given} }}\nprinted = {{ x = "3" }}\n'
-    assert [row["verdict"] for row in table(figure + row)[1][0]["rows"]] == ["no rule found"]
+def figure_row(value, printed, given=""):
+    """Return a table of a figure of the user's and a row of LLaMA-2 7B."""
+    figure = f'[[figure]]\nname = "x"\nhead = "x"\nvalue = "{value}"\n'
+    return f'{figure}{ROW}set = {{ seq_len = {T} }}\ngiven = {{ {given} }}\nprinted = {{ x = "{printed}" }}\n'
 
 
-def test_target_may_be_a_layer_by_letters(table):
-    layer = "moa:K=2,E=5,D=7,d_m=11"
-    # two projections of K experts, keys and values, the router; both products
-    macs = 13 * (2 * 2 * 11 * 7 + 2 * 11 * 7 + 11 * 5) + 2 * 2 * 13 * 13 * 7
-    text = f'[[row]]\ntarget = "{layer}"\nset = {{ T = 13, B = 3 }}\nprinted = {{ macs = "{3 * macs}" }}\n'
-    text += f'[[row]]\ntarget = "{layer},T=13"\nprinted = {{ macs = "{macs}", params = "%s" }}\n'
-    _, sections, _ = table(text % (2 * 5 * 11 * 7 + 2 * 11 * 7 + 11 * 5))
-    assert [row["verdict"] for row in sections[0]["rows"]] == ["reproduced"] * 3
-    assert "T = 13." in sections[0]["below"][0]
+# a layer of two projections of K experts, keys and values, the router; both products
+LAYER_MACS = 13 * (2 * 2 * 11 * 7 + 2 * 11 * 7 + 11 * 5) + 2 * 2 * 13 * 13 * 7
+LAYER_PARAMS = 2 * 5 * 11 * 7 + 2 * 11 * 7 + 11 * 5
+LAYER = '[[row]]\ntarget = "moa:K=2,E=5,D=7,d_m=11'
+JUDGED = {
+    "an expression": (figure_row("macs / N", f"{(T * WEIGHTS + L * 2 * T * T * D) / PARAMS:.1f}"), "reproduced"),
+    "a rounded input of 0": (figure_row("N * 0 + c", 3, "c = 0.0"), "no rule found"),
+    "a negative rounded input": (figure_row("N * 0 + c", 3, "c = -0.5"), "no rule found"),
+    # by the rule projections, and in FLOPs
+    "two changes": (f'{ROW}set = {{ seq_len = {T} }}\nprinted = "{2 * T * WEIGHTS}"\n', "no rule found"),
+    "a layer with lengths": (f'{LAYER}"\nset = {{ T = 13, B = 3 }}\nprinted = "{3 * LAYER_MACS}"\n', "reproduced"),
+    "a layer's MACs": (f'{LAYER},T=13"\nprinted = "{LAYER_MACS}"\n', "reproduced"),
+    "a layer's parameters": (f'{LAYER},T=13"\nprinted = {{ params = "{LAYER_PARAMS}" }}\n', "reproduced"),
+    "a length by its letter": (
+        f'rule = "palm"\n[[row]]\ntarget = "llama2-7b,T={T}"\nprinted = "{6 * PARAMS + 12 * L * D * T}"\n',
+        "reproduced",
+    ),
+}  # fmt: skip
 
 
-def test_length_of_a_preset_may_be_a_letter(table):
-    text = f'rule = "palm"\n[[row]]\ntarget = "llama2-7b,T={T}"\nprinted = "{6 * PARAMS + 12 * L * D * T}"\n'
-    assert [row["verdict"] for row in table(text)[1][0]["rows"]] == ["reproduced"]
+@pytest.mark.parametrize("what", JUDGED)
+def test_verdict_of_a_row(table, what):
+    text, verdict = JUDGED[what]
+    assert verdicts(table(text)) == [verdict]
