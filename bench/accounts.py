@@ -372,7 +372,10 @@ def windowed_macs(case: Case, given: Assumptions) -> int:
 
 def _masked_macs(case: Case, window: int | None) -> int:
     _check_decodes(case)
-    return case.masked_macs(window)
+    try:
+        return case.masked_macs(window)
+    except UsageError as error:
+        raise NoAccount(str(error)) from None
 
 
 @Account("MACs per\ntarget token", "token", of_counts=True, kind="fixed", digits=2, width=19)

@@ -115,6 +115,11 @@ class FakeWeights(fake_tensor.FakeTensorMode):
         return fake_tensor.FakeTensor(self, tensor.to(META), torch.device("cpu"))
 
 
+def is_real(tensor: Tensor) -> bool:
+    """Return whether the elements of a tensor are no integers: these decide how many times something runs."""
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
 def _without_values(inputs: Any) -> bool:
     """Return whether tensors of ``inputs`` have no values, and all of these are numbers that can be drawn."""
     fakes = [tensor for tensor in tensors_of(inputs) if isinstance(tensor, fake_tensor.FakeTensor)]
@@ -138,7 +143,7 @@ def with_fake_weights(call: ModuleCall, mode: FakeWeights) -> ModuleCall:
     """Return a copy of a module whose weights have a shape and a type alone, and its inputs, which have values."""
     module, args, kwargs = call
     # the mode is not entered: tensors made in forward have values
-    fake = copy_module(module, mode.without_values)
+    fake = copy_module(module, lambda one: mode.without_values(one) if one.is_meta or is_real(one) else one.clone())
     # torch logs the traceback of what is reported here, and its copies of fake buffers warn
     logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")

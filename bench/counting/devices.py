@@ -3,11 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from inspect import signature
 from types import ModuleType
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensor
 
 from headcount.bench.case import Case
 from headcount.bench.contractions.classify import UnsupportedError
@@ -15,7 +16,7 @@ from headcount.bench.contractions.zero_mac_ops import base
 from headcount.bench.counters import registry
 from headcount.bench.counters.base import ToolCount, too_large_for_cpu
 from headcount.bench.counters.run_context import one_thread
-from headcount.bench.counting.contractions import ElementwiseError
+from headcount.bench.counting.contractions import ElementwiseError, inputs_of
 from headcount.bench.counting.copies import META
 from headcount.bench.counting.result import Count, Parameter
 from headcount.bench.counting.tools import ModuleCall, RecordedCall
@@ -68,8 +69,24 @@ class Model:
             _ = call.headcount
             return call
 
-        fake = "with weights that have no values (--device cpu gives them some)"
-        return run_user_code(f"a run {fake if device in (FAKE, FAKE_AGAIN) else f'on {device}'}", run, FINAL)
+        if device not in (FAKE, FAKE_AGAIN):
+            return run_user_code(f"a run on {device}", run, FINAL)
+        try:
+            return run_user_code("a run with weights that have no values", run, FINAL)
+        except UserCodeError as error:
+            advice = _advice(error.__cause__, self.call_on(META))
+            raise UserCodeError(f"{str(error).rstrip('.')}; {advice}", error.trace) from error
+
+
+def _advice(cause: BaseException | None, call: ModuleCall) -> str:
+    """Return which option may help where a model from a configuration does not run."""
+    if isinstance(cause, DataDependentOutputException | DynamicOutputShapeException):
+        return "--device cpu gives its weights values"
+    module, args, kwargs = call
+    options = ["--image-size N"] if "pixel_values" in kwargs else []
+    names = ", ".join(name for name in signature(module.forward).parameters if name != "kwargs")
+    given = ", ".join(inputs_of(tuple(args), kwargs))
+    return f"it ran on {given}; {' or '.join([*options, '--input NAME=SIZES'])} gives others of forward({names})"
 
 
 def count_model(model: Model, counters: Sequence[str], device: str | None = None) -> Count:

@@ -37,6 +37,10 @@ from headcount.bench.trace.events import Event, tensors_in
 from headcount.formulas.published.expressions import evaluate
 from headcount.models.configs.targets import has_closed_form
 
+SECOND_DTYPE = "float32"
+"""Type of the weights of a model that does not run in the one that was chosen for it."""
+IN_SECOND_DTYPE = "It does not run in bfloat16, and its configuration names no type: --dtype sets one"
+
 
 class NotCounted(Exception):
     """A module with contractions that have no rule or may not be left out."""
@@ -72,16 +76,35 @@ def count(
     Raises UserCodeError and NotCounted.
     """
     with refusals():
-        built, options = build(target, roots)
-        model = _model(target, built, options)
-        found = count_model(model, counters, target.device)
+        built, options, found = _count_built(target, counters, roots)
         measured, notes = measure_columns(columns, built, options, found, given)
     return found.with_values(
         target=target,
         columns=measured,
         versions={**found.versions, **built.versions},
+        absent=built.absent,
         notes=(*built.notes, *notes, *(found.notes or ())),
     )
+
+
+def _count_built(
+    target: Target, counters: Sequence[str], roots: Mapping[str, str]
+) -> tuple[Built, dict[str, Any], Count]:
+    """Return what a target names, the options of its count and the count; of a model that does not run in the type
+    that was chosen for its weights, those in SECOND_DTYPE."""
+    built, options = build(target, roots)
+    try:
+        return built, options, count_model(_model(target, built, options), counters, target.device)
+    except UserCodeError as error:
+        if not built.has_chosen_dtype:
+            raise
+        target = replace(target, dtype=SECOND_DTYPE)
+        built, options = build(target, roots)
+        try:
+            found = count_model(_model(target, built, options), counters, target.device)
+        except UserCodeError:
+            raise error from None
+        return replace(built, notes=(*built.notes, IN_SECOND_DTYPE)), options, found
 
 
 def build(target: Target, roots: Mapping[str, str]) -> tuple[Built, dict[str, Any]]:

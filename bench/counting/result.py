@@ -1,5 +1,6 @@
 """``Count``: what one run of a target costs, or its closed form. Imports no torch."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
@@ -126,6 +127,7 @@ class Count:
         inputs: place, shape and type of each input tensor.
         versions: of headcount, Python, torch and the libraries that decide which operations torch runs.
         notes: sentences about how the module was made and what the run changed.
+        absent: options of a command that add inputs which the model takes and did not have.
         limits: the most MACs and parameters that a lock allows, instead of the same count.
         run: the recorded run, in the process that counted; it is not compared.
     """
@@ -150,6 +152,7 @@ class Count:
     inputs: tuple[str, ...] = ()
     versions: Mapping[str, str] = from_run(lambda _: {})
     notes: tuple[str, ...] | None = from_run(lambda _: ())
+    absent: tuple[str, ...] | None = ()
     limits: Mapping[str, int] | None = field(default_factory=dict)
     run: Any = field(default=None, compare=False)
     depth: int | None = field(default=3, compare=False)
@@ -179,7 +182,18 @@ class Count:
     @property
     def headline(self) -> str:
         """A label that states what ``macs`` includes."""
-        return WITH_ELEMENTWISE if self.included else DISPATCHED
+        label = WITH_ELEMENTWISE if self.included else DISPATCHED
+        return f"{label}, text only" if self.absent else label
+
+    @property
+    def not_called(self) -> dict[str, int]:
+        """Parameters of the outermost parts that did not run, by path; not of experts, heads and layers by number."""
+        parts = [path for path in self.uncalled or () if not re.search(r"(^|\.)\d+(\.|$)", path)]
+        return {
+            path: sum(one.params for one in self.parameters if one.path.startswith(f"{path}."))
+            for path in parts
+            if path
+        }
 
     @property
     def flops(self) -> int:

@@ -85,11 +85,23 @@ def tables(count: Count, depth: int, elementwise: bool, check: bool) -> list[Tab
 
 
 def sentence(count: Count, in_flops: bool) -> str:
-    """Return the cost of a counted target, and how many reported counts are explained."""
+    """Return the cost of a counted target, how many reported counts are explained, and what did not run."""
     tools = count.tools or ()
     explained = sum(tool.reason is None and tool.explained for tool in tools)
     reported = f"; {explained} of {plural(len(tools), 'reported count')} explained by the trace" if tools else ""
-    return f"{format_macs(count.macs, in_flops)} ({count.headline}), {count.params:,} parameters{reported}."
+    cost = f"{format_macs(count.macs, in_flops)} ({count.headline}), {count.params:,} parameters"
+    return f"{cost}{reported}{_not_called(count)}."
+
+
+def _not_called(count: Count) -> str:
+    """Return the parts that did not run, with the options that add their inputs."""
+    parts = [f"{path} ({plural(params, 'parameter')})" for path, params in count.not_called.items()]
+    if not parts:
+        return ""
+    verb, them = ("was", "it") if len(parts) == 1 else ("were", "them")
+    options = " and ".join(count.absent or ())
+    how = f": {options} {'add' if ' and ' in options else 'adds'} {them}" if options else ""
+    return f"; {', '.join(parts)} {verb} not called{how}"
 
 
 def _dtype_bytes(name: str) -> int:

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from headcount.bench.errors import EnvironmentMissing, excerpt
 from headcount.bench.targets.config_data import (
@@ -74,7 +75,7 @@ def build_from_config(
         package = import_module(name)
     logging.getLogger(name).setLevel(logging.ERROR)
     notes: list[str] = []
-    with torch.device(device), offline(), _one_line("the configuration cannot be built"):
+    with torch.device(device), _IntegersWithValues(), offline(), _one_line("the configuration cannot be built"):
         config, fields = restrict(config, notes), restrict(fields, notes)
         model, settings = build(package, config, fields, dtype, notes)
     model.eval()
@@ -88,7 +89,25 @@ def build_from_config(
         versions[source] = path.parent.name
         notes.insert(0, f"{source} is revision {path.parent.name}")
     notes = [made, *dict.fromkeys(notes), *maker.notes]
-    return Built(model, (), maker.finish(), tuple(notes), versions, _own_window(settings))
+    is_chosen = dtype is None and not _names_dtype(config)
+    window, absent = _own_window(settings), tuple(maker.absent)
+    return Built(model, (), maker.finish(), tuple(notes), versions, window, absent, is_chosen)
+
+
+class _IntegersWithValues(TorchFunctionMode):
+    """Make an integer on the CPU, whatever the device: a buffer that holds one, as a stride, is read in forward."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if function is torch.tensor and args and isinstance(args[0], int) and "device" not in kwargs:
+            kwargs = {**kwargs, "device": "cpu"}
+        return function(*args, **kwargs)
+
+
+def _names_dtype(config: Mapping[str, Any]) -> bool:
+    """Return whether a configuration or one of its parts names the type of its weights."""
+    parts = (part for part in config.values() if isinstance(part, Mapping))
+    return bool(config.get("dtype") or config.get("torch_dtype")) or any(map(_names_dtype, parts))
 
 
 def require_library(name: str) -> None:

@@ -3,22 +3,44 @@
 import inspect
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
+from headcount.bench.contractions.modules import outer_paths
 from headcount.bench.targets.user_code import UserCodeError
 
 MAX_TOKENS = 1000
 """Different tokens in a text at most."""
 VAE_FACTOR = 8
 """Pixels of an image for each latent, along a side, of the autoencoders of Stable Diffusion and Flux."""
+IMAGE_SIZE = 224
+"""Height and width of an image in pixels where neither the user nor the configuration gives them."""
+SAMPLING_RATE, FRAME_RATE = 16_000, 100
+"""Samples and spectra of a second of sound, where the configuration does not give them."""
+MAX_CHANNELS = 2
+"""Channels of a sound at most; a convolution of more channels reads spectra."""
+FRAMES = 16
+"""Frames of a video where the configuration does not give them."""
 
 
 _POSITIONS = re.compile(r"(wpe|position_embeddings?|embed_positions)$")
 """Paths of learned position tables."""
+_IMAGES = ("pixel_values", "pixel_values_images", "pixel_values_videos", "flattened_patches")
+_SOUNDS = ("input_features", "input_values", "audio_mel")
+_GRIDS = ("image_grid_thw", "grid_thw")
+"""Names of images, sounds, and the numbers of patches of an image along time, height and width, in forward."""
+_SOUND_WIDTHS = (
+    "num_mel_bins", "input_feat_per_channel", "feature_projection_input_dim", "input_feat_size", "mel_bins", "n_mels",
+)  # fmt: skip
+"""Fields of the numbers of a spectrum."""
+
+
+class _Reached(Exception):
+    """An input has reached the layer that was watched."""
 
 
 class Inputs:
@@ -42,25 +64,34 @@ class Inputs:
         self.signature = inspect.signature(model.forward)
         self.used: set[str] = set()
         self.notes: list[str] = []
+        self.absent: list[str] = []
         names = list(self.signature.parameters)
         self.tensors: dict[str, Any] = {}
         for key, tensor in given.items():
             if key.isdecimal() and int(key) >= len(names) or not (key.isdecimal() or key in names):
                 raise UserCodeError(f"--input {key}: {self._signature()} has no such input")
             name = names[int(key)] if key.isdecimal() else key
-            self.tensors[name] = tensor.to(dtype) if tensor.is_floating_point() else tensor
+            cast = tree_map_only(Tensor, lambda one: one.to(dtype) if one.is_floating_point() else one, tensor)
+            self.tensors[name] = cast
         self.batch = self._length("batch_size", 1)
 
     def finish(self) -> dict[str, Any]:
         """Return the keyword inputs. Raise UserCodeError for what is missing, unused or too long."""
-        required = [
+        required = {
             name
             for name, one in self.signature.parameters.items()
             if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
-        ]
+        }
         main = getattr(self.model, "main_input_name", None)
-        if not self.tensors or not set(required) <= set(self.tensors) or (main and not self._has(main)):
-            raise UserCodeError(f"{self._signature()} needs inputs that no configuration gives: add --input NAME=SIZES")
+        required |= {main} & self.signature.parameters.keys() - {*_IMAGES, *_SOUNDS} if isinstance(main, str) else set()
+        missing = [name for name in self.signature.parameters if name in required and not self._has(name)]
+        if missing or not self.tensors:
+            names = f": {', '.join(missing)}" if missing else ""
+            raise UserCodeError(
+                f"{self._signature()} needs inputs that no configuration gives{names}; "
+                f"add --input {missing[0] if missing else 'NAME'}=SIZES, NAME=[VALUES] or NAME=@FILE.json, "
+                "or write FILE.py:FUNCTION, which returns (module, inputs)"
+            )
         unused = [f"--{name.replace('_', '-')}" for name in self.lengths if name not in self.used]
         if unused:
             raise UserCodeError(f"{', '.join(unused)}: {self._signature()} has no input of that length")
@@ -68,34 +99,254 @@ class Inputs:
         return self.tensors
 
     def transformers(self) -> None:
-        """Add token ids, decoder ids, images, log-mel features; images of a vision-language model with placeholders."""
-        config, text = self.config, self.config.get_text_config()
-        vision = next((part for name in ("vision_config", "encoder") if (part := getattr(config, name, None))), config)
-        placeholder = _first(config, "image_token_id", "image_token_index")
-        reads_text = "input_ids" in self.signature.parameters
-        if "pixel_values" in self.signature.parameters and reads_text and placeholder is not None:
-            self._add_images(vision, placeholder)
-        else:
-            self._add("pixel_values", lambda: self._image(vision))
-        if reads_text and not self._has("input_ids"):
-            two_towers = placeholder is None and vision is not config
+        """Add images, videos, sound, token ids and series, as far as ``forward`` takes them."""
+        vision = self._vision()
+        self._add_images(vision)
+        if self._needs("pixel_values_videos"):
+            self._add("pixel_values_videos", lambda: self._video(vision))
+        self._add_sound()
+        self._add_text(vision)
+        self._add_series()
+
+    def _vision(self) -> Any:
+        """Return the part of the configuration that describes images, else the configuration."""
+        return self._part("vision", "visual", "image") or getattr(self.config, "encoder", None) or self.config
+
+    def _part(self, *words: str) -> Any:
+        names = [name for name in self.config.sub_configs if any(word in name for word in words)]
+        return next((part for name in names if (part := getattr(self.config, name, None)) is not None), None)
+
+    def _add_text(self, vision: Any) -> None:
+        """Add token ids of the model and of its decoder."""
+        if "input_ids" in self.signature.parameters and not self._has("input_ids"):
+            text = self.config.get_text_config()
+            two_towers = vision is not self.config and not self._has_placeholders("image")
             default = _first(text, "max_position_embeddings") if two_towers else None
             self._add("input_ids", lambda: self._tokens(self._length("seq_len", default)))
-        mels, frames = _first(config, "num_mel_bins"), _first(config, "max_source_positions")
-        if mels and frames:
-            self._add("input_features", lambda: self._floats(self.batch, mels, 2 * frames))
-        self._add("decoder_input_ids", lambda: self._tokens(self._length("tgt_len", self._optional("seq_len"))))
+        for name in self.signature.parameters:
+            if name.endswith("_input_ids") and (name == "decoder_input_ids" or self._requires(name)):
+                self._add(name, lambda: self._tokens(self._length("tgt_len", self._optional("seq_len"))))
+
+    def _placeholder(self, *kinds: str) -> int | None:
+        """Return the token that stands for a part of an image or a sound in a text."""
+        return _first(self.config, *(f"{kind}_token_{what}" for kind in kinds for what in ("id", "index")))
+
+    def _has_placeholders(self, *kinds: str) -> bool:
+        """Return whether images or sounds have places in the text, even where the configuration gives no token."""
+        names = [f"{kind}_token_{what}" for kind in kinds for what in ("id", "index")]
+        return "input_ids" in self.signature.parameters and any(hasattr(self.config, name) for name in names)
+
+    def _needs(self, name: str) -> bool:
+        """Return whether an input that is no text is needed: it is required, or there is no text."""
+        return self._requires(name) or "input_ids" not in self.signature.parameters
+
+    def _requires(self, name: str) -> bool:
+        one = self.signature.parameters.get(name)
+        return one is not None and one.default is one.empty
+
+    def _add_images(self, vision: Any) -> None:
+        """Add images; of a model that reads text with placeholders as many as --images asks for."""
+        taken = [name for name in _IMAGES if name in self.signature.parameters and "video" not in name]
+        placeholder = self._placeholder("image")
+        if self._has_placeholders("image") and taken:
+            number = self._length("images", int(any(map(self._requires, taken))))
+            if number and placeholder is not None:
+                self._add_placed_images(vision, placeholder, number)
+            elif not any(map(self._has, taken)):
+                self.absent.append("--images 1")
+        elif "pixel_values" in taken or self._takes_patches():
+            self._add_image("pixel_values", vision, 1)
+
+    def _takes_patches(self) -> bool:
+        return "grid_thw" in self.signature.parameters and "hidden_states" in self.signature.parameters
+
+    def _add_image(self, name: str, vision: Any, number: int) -> int | None:
+        """Add ``number`` images for each of the batch, and return the patches of an image where a grid gives them."""
+        grids = [grid for grid in _GRIDS if grid in self.signature.parameters]
+        images = self.batch * number
+        if grids:
+            name = name if name in self.signature.parameters else "hidden_states"
+            merge, patch = self._merge(vision), self._patch(vision)
+            # sides are rounded to whole merged patches, as the processor does
+            grid = [max(1, round(side / (patch * merge))) * merge for side in self._image_size(vision)]
+            patches, channels = grid[0] * grid[1], self._channels(vision)
+            frames = _first(vision, "temporal_patch_size")
+            width = getattr(self._first_layer(name), "in_features", channels * (frames or 1) * patch**2)
+            # a patch is a row of numbers, but for a convolution over one image
+            is_image = isinstance(self._first_layer(name), nn.Conv2d) and not frames
+            sizes = (channels, patch, patch) if is_image else (width,)
+            self._add(name, lambda: self._floats(images * patches, *sizes))
+            self._add(grids[0], lambda: torch.tensor([[1, *grid]] * images))
+            self._add("merge_sizes", lambda: torch.tensor([merge] * images))
+            return patches
+        if "spatial_shapes" in self.signature.parameters:
+            patch = self._patch(vision)
+            grid = [max(1, side // patch) for side in self._image_size(vision)]
+            patches = grid[0] * grid[1]
+            self._add(name, lambda: self._floats(images, patches, self._channels(vision) * patch**2))
+            self._add("pixel_attention_mask", lambda: torch.ones(images, patches, dtype=torch.long))
+            self._add("spatial_shapes", lambda: torch.tensor([grid] * images))
+            return patches
+        if "KeypointMatching" in type(self.model).__name__:
+            # of two images each
+            self._add(name, lambda: self._image(vision, 2).unflatten(0, (images, 2)))
+        has_frames = _first(vision, "tubelet_size", "num_frames") is not None
+        self._add(name, lambda: self._video(vision) if has_frames else self._image(vision, number))
+        return None
+
+    def _patch(self, vision: Any) -> int:
+        patch = _first(vision, "patch_size")
+        if patch is None:
+            raise UserCodeError(
+                f"the configuration gives no patch_size; add --input pixel_values=SIZES of {self._signature()}"
+            )
+        return patch if isinstance(patch, int) else patch[-1]
+
+    def _merge(self, vision: Any) -> int:
+        """Return how many patches, along a side, become one token."""
+        merge = _first(vision, "spatial_merge_size", "merge_kernel_size", "merge_size") or 1
+        return merge if isinstance(merge, int) else merge[-1]
+
+    def _video(self, vision: Any) -> Tensor:
+        """Return videos (batch, frames, channels, height, width)."""
+        frames = _first(vision, "num_frames", "frames_per_clip") or FRAMES
+        return self._floats(self.batch, frames, self._channels(vision), *self._image_size(vision))
+
+    def _add_sound(self) -> None:
+        """Add sound where the model needs it, or where --audio asks for some; with placeholders in a text."""
+        names = [name for name in _SOUNDS if name in self.signature.parameters]
+        if not names:
+            return
+        reads_text = "input_ids" in self.signature.parameters
+        part = self._part("audio", "speech", "sound")
+        placeholder = self._placeholder("audio", "speech")
+        is_needed = any(map(self._needs, names)) or part is not None and not self._has_placeholders("audio", "speech")
+        seconds = self._length("audio", 0)
+        if not seconds and not is_needed:
+            if not any(map(self._has, names)):
+                self.absent.append("--audio 30")
+            return
+        for name in names:
+            if self._requires(name) or name == names[0]:
+                self._add(name, lambda name=name: self._sound(name, part or self.config, seconds or 1))
+        sound = self.tensors[names[0]]
+        frames = sound.shape[-1] if self._sound_layout(names[0]) == "channels" else sound.shape[1]
+        for name in (f"{names[0]}_mask", "feature_attention_mask"):
+            self._add(name, lambda: torch.ones(self.batch, frames, dtype=torch.long))
+        self._add("audio_mel_mask", lambda: torch.zeros(self.batch, frames, dtype=torch.bool))
+        self._add("is_longer", lambda: torch.zeros(self.batch, 1, dtype=torch.bool))
+        if reads_text and placeholder is not None:
+            given = {name: one for name, one in self.tensors.items() if name != "input_ids"}
+            self._place(placeholder, 1, self._tokens_of("get_audio_features", given), "sound")
+
+    def _sound_layout(self, name: str) -> str:
+        """Return "samples", "channels" or "frames": what the first layer that reads a sound takes.
+
+        Samples of a wave; spectra as channels of a convolution over time; spectra one after the other.
+        """
+        layer = self._first_layer(name)
+        if not isinstance(layer, nn.Conv1d):
+            return "frames"
+        if layer.in_channels <= MAX_CHANNELS:
+            return "samples"
+        return "frames" if self._reaches(layer, name) else "channels"
+
+    def _reaches(self, layer: nn.Conv1d, name: str) -> bool:
+        """Return whether spectra one after the other reach the convolution as its channels."""
+        seen: list[tuple[int, ...]] = []
+
+        def stop(_: nn.Module, args: tuple) -> None:
+            seen.append(tuple(args[0].shape))
+            raise _Reached
+
+        with layer.register_forward_pre_hook(stop), suppress(Exception), torch.no_grad():
+            self._reader(name)(**{name: torch.ones(1, FRAME_RATE, layer.in_channels, dtype=self.dtype, device="meta")})
+        return bool(seen) and seen[0][1] == layer.in_channels
+
+    def _first_layer(self, name: str) -> nn.Module | None:
+        kinds = nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.Linear
+        return next((part for part in self._reader(name).modules() if isinstance(part, kinds)), None)
+
+    def _reader(self, name: str) -> nn.Module:
+        """Return the outermost part that reads an input and no text."""
+        names = ((part, _parameters(part)) for part in self.model.modules())
+        return next((part for part, taken in names if name in taken and "input_ids" not in taken), self.model)
+
+    def _sound(self, name: str, config: Any, seconds: int) -> Tensor:
+        """Return sound: a wave (batch, samples), of a codec (batch, channels, samples), or spectra over time."""
+        layout, layer = self._sound_layout(name), self._first_layer(name)
+        if "audio" not in self.lengths and not _first(config, "max_source_positions", "spec_size", "max_length"):
+            self.notes.append(f"{seconds} s of sound; --audio N gives it another length")
+        if layout == "samples":
+            samples = seconds * (_first(config, "sampling_rate", "sample_rate") or SAMPLING_RATE)
+            channels = _first(config, "audio_channels", "num_audio_channels")
+            is_codec = channels or _first(config, "codebook_size", "codebook_dim", "acoustic_tokenizer_config")
+            return self._floats(self.batch, *([channels or 1] if is_codec else []), samples)
+        width = _first(config, *_SOUND_WIDTHS) or getattr(layer, "in_channels", 1) * getattr(layer, "in_features", 1)
+        positions, spectrum = _first(config, "max_source_positions"), _first(config, "spec_size")
+        if spectrum:
+            # time is folded into the rows of an image
+            return self._floats(self.batch, 1, spectrum**2 // width, width)
+        frames = seconds * FRAME_RATE
+        if layout == "channels":
+            return self._floats(self.batch, width, 2 * positions if positions else frames)
+        return self._floats(self.batch, _first(config, "max_length") or frames, width)
+
+    def _tokens_of(self, method: str, inputs: Mapping[str, Any]) -> int:
+        """Return the tokens that the library's ``method`` makes of an image or a sound of each text, by its sizes."""
+        owner = next((part for part in (self.model, getattr(self.model, "model", None)) if hasattr(part, method)), None)
+        if owner is None:
+            raise UserCodeError(f"{self._signature()} has no {method}: add --input input_ids=@FILE.json and its sound")
+        function = getattr(owner, method)
+        taken = {name: one.to("meta") for name, one in inputs.items() if name in _parameters(function)}
+        with torch.no_grad():
+            out = function(**taken)
+        out = getattr(out, "pooler_output", out)
+        tensors = [one for one in tree_leaves(out if isinstance(out, Tensor) else list(out)) if isinstance(one, Tensor)]
+        width = self.config.get_text_config().hidden_size
+        return sum(one.numel() for one in tensors) // width // self.batch
+
+    def _place(self, placeholder: int, number: int, tokens: int, what: str) -> None:
+        """Put ``tokens`` placeholders of each of ``number`` images or sounds at the start of each text."""
+        # a text token follows each image, which ends it
+        length, taken = self._length("seq_len"), number * (tokens + 1)
+        if length < taken:
+            raise UserCodeError(f"--seq-len {length}: {what} of {tokens} tokens: the least is {taken}")
+        ids = self.tensors["input_ids"] = self._tokens(length)
+        for start in range(0, taken, tokens + 1):
+            ids[:, start : start + tokens] = placeholder
+        self.notes.append(f"{number * tokens:,} of {length:,} tokens are placeholders of {what}")
+
+    def _add_series(self) -> None:
+        """Add the past of a series of numbers."""
+        config, length = self.config, _first(self.config, "context_length")
+        if length is None:
+            return
+        length += max(_first(config, "lags_sequence") or [0])
+        width = _first(config, "num_input_channels", "input_size") or 1
+        width = () if width == 1 and _first(config, "num_input_channels") is None else (width,)
+        self._add("past_values", lambda: self._floats(self.batch, length, *width))
+        if times := _first(config, "num_time_features"):
+            self._add("past_time_features", lambda: self._floats(self.batch, length, times))
+        if self._requires("past_observed_mask"):
+            self._add("past_observed_mask", lambda: self._floats(self.batch, length, *width))
+        if self._requires("past_values_padding"):
+            self._add("past_values_padding", lambda: torch.zeros(self.batch, length, dtype=torch.long))
+        if self._requires("freq"):
+            self._add("freq", lambda: torch.zeros(self.batch, 1, dtype=torch.long))
 
     def diffusers(self) -> None:
         """Add latents, timesteps, the text's embeddings and the image's positions."""
         config = self.config
+        channels = _first(config, "in_channels", "audio_channels", "encoder_in_channels")
         if "img_ids" in self.signature.parameters:
             tokens = (self._length("image_size") // (2 * VAE_FACTOR)) ** 2
-            self._add("hidden_states", lambda: self._floats(self.batch, tokens, config.in_channels))
+            self._add("hidden_states", lambda: self._floats(self.batch, tokens, channels))
             self._add("img_ids", lambda: torch.zeros(tokens, 3))
             self._add("txt_ids", lambda: torch.zeros(self._length("seq_len"), 3))
         for name in ("sample", "hidden_states"):
-            self._add(name, lambda: self._floats(self.batch, config.in_channels, *self._latent_side()))
+            if channels is not None:
+                self._add(name, lambda: self._floats(self.batch, channels, *self._frames(), *self._latent_side()))
         self._add("timestep", lambda: torch.ones(self.batch, dtype=torch.long))
         if width := _first(config, "cross_attention_dim", "joint_attention_dim"):
             self._add("encoder_hidden_states", lambda: self._floats(self.batch, self._length("seq_len"), width))
@@ -108,6 +359,12 @@ class Inputs:
             pooled = {"text_embeds": self._floats(self.batch, width), "time_ids": self._floats(self.batch, 6)}
             self._add("added_cond_kwargs", lambda: pooled)
 
+    def _frames(self) -> list[int]:
+        """Return the frames of a video, one axis before height and width; none of an image."""
+        if not any(isinstance(part, nn.Conv3d) for part in self.model.modules()):
+            return []
+        return [_first(self.config, "sample_frames", "num_frames") or FRAMES + 1]
+
     def timm(self) -> None:
         """Add the image."""
         channels, *size = self.config["input_size"]
@@ -115,39 +372,24 @@ class Inputs:
         name = next(iter(self.signature.parameters))
         self._add(name, lambda: self._floats(self.batch, channels, *([side] * 2 if side else size)))
 
-    def _add_images(self, vision: Any, placeholder: int) -> None:
-        """Add images and their placeholder tokens, at the start of each text, where --images asks for some."""
-        number = self._length("images", 0)
-        if not number or self._has("pixel_values"):
+    def _add_placed_images(self, vision: Any, placeholder: int, number: int) -> None:
+        """Add images and their placeholder tokens, at the start of each text."""
+        if self._has("pixel_values") or self._has("input_ids"):
             return
         tiled = {"aspect_ratio_ids", "pixel_attention_mask"} & set(self.signature.parameters)
         if tiled or _first(self.config, "image_grid_pinpoints"):
             raise UserCodeError(f"--images: images of {self._signature()} are tiled: add --input pixel_values=SIZES")
-        if "image_grid_thw" in self.signature.parameters:
-            # sides are rounded to whole merged patches, as the processor does
-            merge, patch = vision.spatial_merge_size, vision.patch_size
-            grid = [max(1, round(side / (patch * merge))) * merge for side in self._image_size(vision)]
-            patches, width = grid[0] * grid[1], self._channels(vision) * vision.temporal_patch_size * patch**2
-            self._add("pixel_values", lambda: self._floats(self.batch * number * patches, width))
-            self._add("image_grid_thw", lambda: torch.tensor([[1, *grid]] * (self.batch * number)))
-            tokens = patches // merge**2
+        patches = self._add_image("pixel_values", vision, number)
+        if patches is not None:
+            tokens = patches // self._merge(vision) ** 2
         else:
-            self._add("pixel_values", lambda: self._image(vision, number))
-            rows, columns = (side // vision.patch_size for side in self._image_size(vision))
+            rows, columns = (side // self._patch(vision) for side in self._image_size(vision))
             full = _first(self.config, "vision_feature_select_strategy") == "full"
-            tokens = _first(self.config, "mm_tokens_per_image") or rows * columns + full
-        # a text token follows each image, which ends it
-        length, taken = self._length("seq_len"), number * (tokens + 1)
-        images = "1 image" if number == 1 else f"{number} images"
-        if length < taken:
-            raise UserCodeError(f"--seq-len {length}: {images} of {tokens} tokens: the least is {taken}")
-        ids = self._tokens(length)
-        for start in range(0, taken, tokens + 1):
-            ids[:, start : start + tokens] = placeholder
-        self.tensors["input_ids"] = ids
+            tokens = _first(self.config, "mm_tokens_per_image", "num_query_tokens") or rows * columns + full
+        self._place(placeholder, number, tokens, "1 image" if number == 1 else f"{number} images")
+        ids = self.tensors["input_ids"]
         self._add("mm_token_type_ids", lambda: (ids == placeholder).int())
         self._add("token_type_ids", lambda: (ids == placeholder).int())
-        self.notes.append(f"{number * tokens:,} of {length:,} tokens are placeholders of {images}")
 
     def _image(self, vision: Any, number: int = 1) -> Tensor:
         return self._floats(self.batch * number, self._channels(vision), *self._image_size(vision))
@@ -159,13 +401,15 @@ class Inputs:
         """Return height and width: the user's, the configuration's, or the preprocessor's."""
         if side := self._optional("image_size"):
             return [side, side]
-        size = _first(vision, "image_size")
+        size = _first(vision, "image_size", "img_size") or _find(self.config, "image_size")
         if size is None:
             found = self.preprocessor()
             size = found.get("crop_size" if found.get("do_center_crop") else "size")
         if isinstance(size, Mapping):
             size = [size["height"], size["width"]] if "height" in size else size.get("shortest_edge")
-        return self._sides(size)
+        if size is None:
+            self.notes.append(f"images of {IMAGE_SIZE} pixels: the configuration gives no size; --image-size N sets it")
+        return self._sides(size or IMAGE_SIZE)
 
     def _latent_side(self) -> list[int]:
         if side := self._optional("image_size"):
@@ -174,7 +418,11 @@ class Inputs:
         return self._sides(_first(self.config, "sample_size"))
 
     def _sides(self, size: Any) -> list[int]:
-        return list(size) if isinstance(size, list | tuple) else [self._length("image_size", size)] * 2
+        return (
+            list(size[-2:]) * (3 - len(size[-2:]))
+            if isinstance(size, list | tuple)
+            else [self._length("image_size", size)] * 2
+        )
 
     def _tokens(self, length: int) -> Tensor:
         """Return token ids (batch, length): tokens without a special meaning in turns, so that routers see several."""
@@ -216,13 +464,34 @@ class Inputs:
             if not (isinstance(table, nn.Embedding) and _POSITIONS.search(path)):
                 continue
             name = "decoder_input_ids" if "decoder." in path and "decoder_input_ids" in self.tensors else "input_ids"
-            if name not in self.tensors or "vision" in path:
+            if name not in self.tensors or not self._reads_text(path):
                 continue
             # positions of RoBERTa begin after the padding's, those of OPT and BART at an offset
             first = getattr(table, "offset", 0) or (0 if table.padding_idx is None else table.padding_idx + 1)
             length, places = self.tensors[name].shape[-1], table.num_embeddings - first
             if length > places:
                 raise UserCodeError(f"{name} has {length:,} tokens, and {path} has {places:,} positions")
+
+    def _reads_text(self, path: str) -> bool:
+        """Return whether the innermost module around ``path`` that takes token ids takes no images with them."""
+        for outer in reversed(list(outer_paths(path.rpartition(".")[0]))):
+            names = _parameters(self.model.get_submodule(outer))
+            if "input_ids" in names:
+                return not names & {*_IMAGES, *_SOUNDS}
+        return False
+
+
+def _parameters(part: Any) -> set[str]:
+    """Return the names of the parameters of a function, or of a module's ``forward``."""
+    return set(inspect.signature(part.forward if isinstance(part, nn.Module) else part).parameters)
+
+
+def _find(config: Any, name: str) -> Any:
+    """Return a field of the configuration, or the first of its parts that has it."""
+    if (value := _first(config, name)) is not None:
+        return value
+    parts = (getattr(config, part, None) for part in config.sub_configs)
+    return next((found for part in parts if part is not None and (found := _find(part, name)) is not None), None)
 
 
 def _first(config: Any, *names: str) -> Any:

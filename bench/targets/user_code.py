@@ -40,7 +40,8 @@ class Built:
     """A module with its positional and keyword inputs, ready to run. ``notes`` are printed under its count.
 
     ``versions`` are those of what it was built from, and are locked. ``window``: the keys that a query of some or all
-    layers sees, of a configuration that states it.
+    layers sees, of a configuration that states it. ``absent``: options that add inputs which the model takes and does
+    not have here. ``has_chosen_dtype``: neither the user nor the configuration names the type of the weights.
     """
 
     module: "nn.Module"
@@ -49,6 +50,8 @@ class Built:
     notes: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     window: int | None = None
+    absent: tuple[str, ...] = ()
+    has_chosen_dtype: bool = False
 
     @property
     def call(self) -> "tuple[nn.Module, tuple, dict[str, Any]]":

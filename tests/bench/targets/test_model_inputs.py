@@ -1,0 +1,155 @@
+"""Inputs that are made for each kind of model, by its signature and its configuration."""
+
+import pytest
+import torch
+
+from headcount.bench.targets.config_file import build_from_config
+from headcount.bench.targets.user_code import UserCodeError
+from tests.bench.targets.conftest import LLAMA, LLAVA, VISION, write
+
+pytest.importorskip("transformers", reason="the optional extra hf is not installed")
+
+T = 13
+SMALL = dict(hidden_size=20, intermediate_size=28, num_hidden_layers=1, num_attention_heads=4, vocab_size=53)
+WAVE = dict(conv_dim=[6, 6], conv_kernel=[9, 3], conv_stride=[5, 2], num_conv_pos_embedding_groups=2)
+SPEECH = dict(
+    d_model=20, encoder_layers=1, decoder_layers=1, encoder_attention_heads=4, decoder_attention_heads=4,
+    encoder_ffn_dim=28, decoder_ffn_dim=28, vocab_size=53, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+    decoder_start_token_id=1,
+)  # fmt: skip
+GRID = dict(
+    depth=1, hidden_size=16, num_heads=2, intermediate_size=28, out_hidden_size=16, patch_size=7, image_size=56,
+    spatial_merge_size=2, temporal_patch_size=2,
+)  # fmt: skip
+VIDEO = {**VISION, "num_frames": 3, "tubelet_size": [1, 7, 7], "image_size": 21}
+
+
+def config(kind, name, **fields):
+    """Return a configuration of a small model."""
+    return {"model_type": kind, "architectures": [name], **fields}
+
+
+MODELS = {
+    "image-without-size": (
+        config("resnet", "ResNetModel", embedding_size=5, hidden_sizes=[8], depths=[1], layer_type="basic"),
+        {},
+        {"pixel_values": (1, 3, 224, 224)},
+    ),
+    "tower-with-another-main-input": (
+        config("smolvlm_vision", "SmolVLMVisionTransformer", **VISION),
+        {"batch_size": 2},
+        {"pixel_values": (2, 3, 21, 21)},
+    ),
+    "wave": (
+        config("wav2vec2", "Wav2Vec2Model", **SMALL, **WAVE),
+        {"audio": 2, "batch_size": 3},
+        {"input_values": (3, 2 * 16000)},
+    ),
+    "wave-of-a-codec": (config("encodec", "EncodecModel"), {}, {"input_values": (1, 1, 24000)}),
+    "spectra-as-channels": (
+        config("whisper", "WhisperModel", **SPEECH, num_mel_bins=11, max_source_positions=17),
+        {"seq_len": T},
+        {"input_features": (1, 11, 34), "decoder_input_ids": (1, T)},
+    ),
+    "spectra-over-time": (
+        config("speech_to_text", "Speech2TextModel", **SPEECH, input_feat_per_channel=12, conv_channels=8),
+        {"seq_len": T, "audio": 2},
+        {"input_features": (1, 200, 12), "decoder_input_ids": (1, T)},
+    ),
+    "patches": (
+        config("glm4v_vision", "Glm4vVisionModel", **GRID),
+        {"image_size": 56, "batch_size": 2},
+        {"hidden_states": (2 * 64, 3 * 2 * 7 * 7), "grid_thw": [[1, 8, 8]] * 2},
+    ),
+    "video": (
+        config("vivit", "VivitModel", **VIDEO),
+        {"batch_size": 2},
+        {"pixel_values": (2, 3, 3, 21, 21)},
+    ),
+    "series": (
+        config("patchtst", "PatchTSTForPrediction", num_input_channels=3, context_length=32, patch_length=4),
+        {},
+        {"past_values": (1, 32, 3)},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_inputs_by_kind(tmp_path, name, count):
+    content, lengths, shapes = MODELS[name]
+    built = build_from_config(write(tmp_path, content), {}, lengths, {})
+    found = {
+        key: value.tolist() if isinstance(shapes.get(key), list) else tuple(value.shape)
+        for key, value in built.kwargs.items()
+    }
+    assert {key: found[key] for key in shapes} == shapes
+    assert count(content, lengths=lengths).macs > 0
+
+
+def test_missing_image_size_is_noted(tmp_path):
+    content, _, _ = MODELS["image-without-size"]
+    path = write(tmp_path, content)
+    assert any("--image-size" in note for note in build_from_config(path, {}, {}, {}).notes)
+    built = build_from_config(path, {}, {"image_size": 31}, {})
+    assert built.kwargs["pixel_values"].shape[2:] == (31, 31)
+    assert not any("--image-size" in note for note in built.notes)
+
+
+TOWERS = {
+    "vision_tower": LLAVA,
+    # 10 positions of an image, as many of a frame of a video
+    "video_tower": config(
+        "video_llava", "VideoLlavaForConditionalGeneration", image_token_index=50, video_token_index=51,
+        text_config=LLAMA, vision_config={"model_type": "clip_vision_model", **VISION},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TOWERS)
+def test_positions_of_towers_do_not_limit_texts(tmp_path, name):
+    path = write(tmp_path, TOWERS[name])
+    built = build_from_config(path, {}, {"seq_len": 29}, {})
+    assert built.kwargs["input_ids"].shape == (1, 29) and built.absent == ("--images 1",)
+
+
+def test_positions_of_the_text_limit_it(tmp_path):
+    text = dict(SMALL, max_position_embeddings=11, projection_dim=8)
+    content = config("clip", "CLIPModel", text_config=text, vision_config=VISION, projection_dim=8)
+    path = write(tmp_path, content)
+    assert build_from_config(path, {}, {"seq_len": 11}, {}).kwargs["input_ids"].shape == (1, 11)
+    with pytest.raises(UserCodeError, match="input_ids has 12 tokens, and .*text_model.* has 11 positions"):
+        build_from_config(path, {}, {"seq_len": 12}, {})
+
+
+def test_part_that_did_not_run_is_named(count):
+    from headcount.bench.macs.module import sentence
+
+    text = sentence(count(LLAVA, lengths={"seq_len": T}), False)
+    projector = 20 * 24 + 24 + 24 * 24 + 24
+    assert "(dispatched contractions, text only)" in text
+    assert f"model.multi_modal_projector ({projector:,} parameters) were not called: --images 1 adds them." in text
+    with_image = sentence(count(LLAVA, lengths={"seq_len": T, "images": 1}), False)
+    assert "text only" not in with_image and "adds" not in with_image
+
+
+def test_model_that_runs_in_float32_alone(count):
+    content = config("xlnet", "XLNetLMHeadModel", d_model=20, n_layer=1, n_head=4, d_inner=28, vocab_size=53)
+    found, wide = count(content, lengths={"seq_len": T}), count(content, lengths={"seq_len": T}, dtype="float32")
+    assert found.macs == wide.macs and any("--dtype sets one" in note for note in found.notes)
+    assert not any("--dtype" in note for note in wide.notes)
+    with pytest.raises(UserCodeError, match="bfloat16"):
+        count({**content, "dtype": "bfloat16"}, lengths={"seq_len": T})
+
+
+def test_error_names_what_was_run(count):
+    content = config("vit", "ViTModel", **VISION)
+    with pytest.raises(UserCodeError, match="it ran on pixel_values: 1x3x30x30 .*; --image-size N or --input NAME="):
+        count(content, lengths={"image_size": 30})
+
+
+def test_given_values_are_inputs(tmp_path):
+    grid = torch.tensor([[1, 4, 6]])
+    content, _, _ = MODELS["patches"]
+    built = build_from_config(write(tmp_path, content), {}, {}, {"grid_thw": grid, "0": torch.ones(24, 294)})
+    assert built.kwargs["grid_thw"].tolist() == [[1, 4, 6]]
+    assert built.kwargs["hidden_states"].dtype == torch.bfloat16
