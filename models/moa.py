@@ -1,6 +1,6 @@
 """Mixture of attention heads (arXiv 2210.05144): K of E attention experts for each token."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -11,6 +11,7 @@ from headcount.models.attention import Attention, Inputs, attend
 from headcount.models.configs.moa import MixtureOfAttentionHeadsConfig
 from headcount.models.experts import ExpertLinear
 from headcount.models.kernels.fused import fused_attend
+from headcount.models.kernels.packed import project_together
 from headcount.models.losses import balance_and_z_loss
 from headcount.models.rotary import rotate
 from headcount.models.router import TopKRouter
@@ -67,6 +68,16 @@ class MixtureOfAttentionHeads(Attention):
     def stored_width(self) -> int:
         """Return c = D / g."""
         return self.config.kv_head_dim
+
+    def project_packed(self, tokens: Queries) -> Sequence[Tensor] | None:
+        """Return the router's logits, keys and values by one product where ``triton`` runs every expert.
+
+        The queries have a product of their own: the core reads them as the rows of one head, without gaps.
+        """
+        if self.impl_used != "triton" or self.config.top_k < self.config.num_experts:
+            return None
+        keys, values, logits = project_together(tokens, self.k_proj, self.v_proj, self.router.proj)
+        return logits, keys, values
 
     def finish(self, out: Queries) -> Queries:
         """Add the output bias, once after the sum over experts."""

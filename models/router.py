@@ -92,13 +92,20 @@ class TopKRouter(Router):
         """W_g, whose row e gives the logit of expert e."""
         return self.proj
 
-    def forward(self, x: Queries, padding_mask: QueryMask = None, *, ranked: bool = True) -> Routing:
+    def forward(
+        self,
+        x: Queries,
+        padding_mask: QueryMask = None,
+        *,
+        ranked: bool = True,
+        logits: Float[Tensor, "batch tgt num_experts"] | None = None,
+    ) -> Routing:
         """Route tokens (B, T, d_m); ``padding_mask`` is only recorded, for the losses and statistics.
 
         Experts of a token come by falling weight; ``ranked=False`` allows any order, and spares the top-K
-        where K = E.
+        where K = E. ``logits`` are x W_g, where they are known already.
         """
-        logits = self.proj(x)
+        logits = self.proj(x) if logits is None else logits
         if self.noise_proj is not None and self.training:
             logits = logits + torch.randn_like(logits) * F.softplus(self.noise_proj(x))
         probs = torch.softmax(logits, dim=-1)

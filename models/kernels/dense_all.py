@@ -38,14 +38,15 @@ def all_queries(layer: nn.Module, x: Queries) -> Float[Tensor, "batch tgt num_ex
 def sum_experts(
     layer: nn.Module,
     out: Float[Tensor, "batch tgt num_experts head_dim"],
-    gates: Float[Tensor, "batch tgt num_experts"],
+    gates: Float[Tensor, "batch tgt num_experts"] | None,
 ) -> Queries:
-    """Return sum_i out_i Wo_i + g_i b_i of head outputs that are multiplied by their gates g already."""
+    """Return sum_i out_i Wo_i + g_i b_i of head outputs that are multiplied by their gates g already; without a bias
+    no gates are needed."""
     y = torch.matmul(out.flatten(-2), to_autocast_dtype(layer.out_proj.weight).flatten(0, 1))
     return add_bias(layer, y, gates)
 
 
-def add_bias(layer: nn.Module, y: Queries, gates: Float[Tensor, "batch tgt num_experts"]) -> Queries:
+def add_bias(layer: nn.Module, y: Queries, gates: Float[Tensor, "batch tgt num_experts"] | None) -> Queries:
     """Return y + sum_i g_i b_i; ``y`` without a bias."""
     bias = to_autocast_dtype(layer.out_proj.bias)
     return y if bias is None else y + torch.matmul(gates.to(y.dtype), bias)

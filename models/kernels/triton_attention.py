@@ -1,12 +1,13 @@
 """Triton kernels of the attention core, with an online softmax in base 2 and float32 sums.
 
-    mqa     the K rows of every token over one key/value head; causal by token; gate in the epilogue
+    mqa     the K rows of every token over one key/value head; causal by token; softmax of the gates in the epilogue
     frame   outputs of shared heads times their gates, and zeros at the heads that a token does not select
     ragged  the rows of one (sequence, head), wherever their tokens stand; causal by position; gate in the epilogue
     decode  one query for each sequence: its selected heads by key/value head, the keys split among programs
     combine the parts of decode put together, times the gate
 
 ``scale`` is 1 / (sqrt(d_h) ln 2). A hidden key is True in ``hidden`` (B, S); a row that sees no key yields zeros.
+Strides of keys and values are multiples of UNIT: Triton itself would notice only those that 16 divides.
 """
 
 # run-time type checks would wrap what triton compiles
@@ -83,10 +84,10 @@ def _attend(
 @triton.jit
 @no_type_check
 def mqa_kernel(
-    q_ptr, k_ptr, v_ptr, gates_ptr, hidden_ptr, out_ptr, num_rows, src_len, scale,
+    q_ptr, k_ptr, v_ptr, logits_ptr, hidden_ptr, out_ptr, num_rows, src_len, stride_logits, scale,
     stride_kb, stride_ks, stride_vb, stride_vs,
-    K: tl.constexpr, D: tl.constexpr, D_PAD: tl.constexpr, CAUSAL: tl.constexpr, HIDDEN: tl.constexpr,
-    GATED: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    K: tl.constexpr, K_PAD: tl.constexpr, D: tl.constexpr, D_PAD: tl.constexpr, CAUSAL: tl.constexpr,
+    HIDDEN: tl.constexpr, PRECISION: tl.constexpr, UNIT: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """Row r of a sequence is slot r % K of token r // K; the tokens are the last ones of the keys."""
     program, blocks = tl.program_id(0), tl.cdiv(num_rows, BM)
@@ -94,8 +95,9 @@ def mqa_kernel(
     rows = begin + tl.arange(0, BM)
     live = rows < num_rows
     d = tl.arange(0, D_PAD)
-    places = (batch * num_rows + rows[:, None]) * D + d[None, :]
-    q = _load_rows(q_ptr + places, live[:, None], d[None, :], D, D_PAD)
+    # a scalar and offsets of 32 bits take fewer registers than a tile of pointers
+    first, places = (batch * num_rows + begin) * D, tl.arange(0, BM)[:, None] * D + d[None, :]
+    q = _load_rows(q_ptr + first + places, live[:, None], d[None, :], D, D_PAD)
     if CAUSAL:
         shift = src_len - num_rows // K
         position = rows // K + shift
@@ -104,14 +106,19 @@ def mqa_kernel(
         position = tl.zeros((BM,), tl.int32) + src_len
         free, last = src_len, src_len
     _, norm, acc = _attend(
-        q, k_ptr + batch * stride_kb, v_ptr + batch * stride_vb, hidden_ptr + batch * src_len, stride_ks, stride_vs,
-        0, free, last, src_len, position, scale, HIDDEN, PRECISION, D, D_PAD, BM, BN,
+        q, k_ptr + batch * stride_kb * UNIT, v_ptr + batch * stride_vb * UNIT, hidden_ptr + batch * src_len,
+        stride_ks * UNIT, stride_vs * UNIT, 0, free, last, src_len, position, scale,
+        HIDDEN, PRECISION, D, D_PAD, BM, BN,
     )  # fmt: skip
-    factor = 1.0 / tl.where(norm == 0.0, 1.0, norm)
-    if GATED:
-        factor *= tl.load(gates_ptr + batch * num_rows + rows, mask=live, other=0.0).to(tl.float32)
-    out = (acc * factor[:, None]).to(out_ptr.dtype.element_ty)
-    tl.store(out_ptr + places, out, mask=live[:, None] & (d[None, :] < D))
+    slots = tl.arange(0, K_PAD)[None, :]
+    # rows beyond the last one have the logits of its token, so that these are finite
+    tokens = batch * (num_rows // K) + tl.minimum(rows, num_rows - 1) // K
+    logits = tl.load(logits_ptr + tokens[:, None] * stride_logits + slots, mask=slots < K, other=float("-inf"))
+    logits = logits.to(tl.float32)
+    weights = tl.exp(logits - tl.max(logits, 1)[:, None])
+    gate = tl.sum(tl.where(slots == (rows % K)[:, None], weights, 0.0), 1) / tl.sum(weights, 1)
+    out = acc * (gate / tl.where(norm == 0.0, 1.0, norm))[:, None]
+    tl.store(out_ptr + first + places, out.to(out_ptr.dtype.element_ty), mask=live[:, None] & (d[None, :] < D))
 
 
 @triton.jit
@@ -142,7 +149,8 @@ def ragged_kernel(
     q_ptr, k_ptr, v_ptr, gates_ptr, hidden_ptr, out_ptr, order_ptr, ends_ptr, tgt_len, src_len, scale,
     stride_kb, stride_ks, stride_vb, stride_vs,
     H: tl.constexpr, S: tl.constexpr, GROUP: tl.constexpr, K: tl.constexpr, D: tl.constexpr, D_PAD: tl.constexpr,
-    CAUSAL: tl.constexpr, HIDDEN: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    CAUSAL: tl.constexpr, HIDDEN: tl.constexpr, PRECISION: tl.constexpr, UNIT: tl.constexpr, BM: tl.constexpr,
+    BN: tl.constexpr,
 ):  # fmt: skip
     """out[token, head] for the tokens that selected it of the H - S routed heads, which follow S shared ones.
 
@@ -173,8 +181,9 @@ def ragged_kernel(
         free, last = src_len, src_len
     own = (head // GROUP) * D
     _, norm, acc = _attend(
-        q, k_ptr + batch * stride_kb + own, v_ptr + batch * stride_vb + own, hidden_ptr + batch * src_len,
-        stride_ks, stride_vs, 0, free, last, src_len, position, scale, HIDDEN, PRECISION, D, D_PAD, BM, BN,
+        q, k_ptr + batch * stride_kb * UNIT + own, v_ptr + batch * stride_vb * UNIT + own, hidden_ptr + batch * src_len,
+        stride_ks * UNIT, stride_vs * UNIT, 0, free, last, src_len, position, scale,
+        HIDDEN, PRECISION, D, D_PAD, BM, BN,
     )  # fmt: skip
     factor = gates / tl.where(norm == 0.0, 1.0, norm)
     out = (acc * factor[:, None]).to(out_ptr.dtype.element_ty)
@@ -198,8 +207,8 @@ def decode_kernel(
     q_ptr, k_ptr, v_ptr, heads_ptr, hidden_ptr, part_ptr, top_ptr, norm_ptr, src_len, split_len, scale,
     stride_kb, stride_ks, stride_vb, stride_vs,
     H: tl.constexpr, S: tl.constexpr, GROUP: tl.constexpr, K: tl.constexpr, K_PAD: tl.constexpr, D: tl.constexpr,
-    D_PAD: tl.constexpr, SPLITS: tl.constexpr, HIDDEN: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr,
-    BN: tl.constexpr,
+    D_PAD: tl.constexpr, SPLITS: tl.constexpr, HIDDEN: tl.constexpr, PRECISION: tl.constexpr, UNIT: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """Part ``split`` of the keys for BM used heads of a key/value head: unscaled sums (D), their tops and norms."""
     split, program = tl.program_id(0) % SPLITS, tl.program_id(0) // SPLITS
@@ -219,9 +228,9 @@ def decode_kernel(
     q = _load_rows(q_ptr + (batch * H + head[:, None]) * D + d[None, :], live[:, None], d[None, :], D, D_PAD)
     first, last = split * split_len, tl.minimum((split + 1) * split_len, src_len)
     top, norm, acc = _attend(
-        q, k_ptr + batch * stride_kb + group * D, v_ptr + batch * stride_vb + group * D, hidden_ptr + batch * src_len,
-        stride_ks, stride_vs, first, last, last, src_len, tl.zeros((BM,), tl.int32) + last - 1, scale,
-        HIDDEN, PRECISION, D, D_PAD, BM, BN,
+        q, k_ptr + batch * stride_kb * UNIT + group * D, v_ptr + batch * stride_vb * UNIT + group * D,
+        hidden_ptr + batch * src_len, stride_ks * UNIT, stride_vs * UNIT, first, last, last, src_len,
+        tl.zeros((BM,), tl.int32) + last - 1, scale, HIDDEN, PRECISION, D, D_PAD, BM, BN,
     )  # fmt: skip
     place = (batch * K + slot) * SPLITS + split
     tl.store(part_ptr + place[:, None] * D + d[None, :], acc, mask=live[:, None] & (d[None, :] < D))
@@ -232,11 +241,14 @@ def decode_kernel(
 @triton.jit
 @no_type_check
 def combine_kernel(
-    part_ptr, top_ptr, norm_ptr, heads_ptr, gates_ptr, out_ptr,
+    part_ptr, top_ptr, norm_ptr, heads_ptr, gates_ptr, out_ptr, stride_gates,
     H: tl.constexpr, S: tl.constexpr, K: tl.constexpr, K_PAD: tl.constexpr, D: tl.constexpr, D_PAD: tl.constexpr,
     SPLITS: tl.constexpr, GATED: tl.constexpr,
 ):  # fmt: skip
-    """out[sequence, head] = gate times the parts' sums over the parts' norms, at a common top; 0 of an unused head."""
+    """out[sequence, head] = gate times the parts' sums over the parts' norms, at a common top; 0 of an unused head.
+
+    Where every head is used, S = K, the gates are a softmax of what ``gates_ptr`` points to.
+    """
     batch, head = (tl.program_id(0) // H).to(tl.int64), tl.program_id(0) % H
     d, splits, slots = tl.arange(0, D_PAD), tl.arange(0, SPLITS), tl.arange(0, K_PAD)
     mine = (slots < K) & (_heads_of(heads_ptr, batch, slots, S, K) == head)
@@ -253,5 +265,9 @@ def combine_kernel(
     acc = tl.sum(tl.load(parts, mask=d[None, :] < D, other=0.0) * share[:, None], 0)
     factor = 1.0 / tl.where(norm == 0.0, 1.0, norm)
     if GATED:
-        factor *= tl.load(gates_ptr + row).to(tl.float32)
+        gates = tl.load(gates_ptr + batch * stride_gates + slots, mask=slots < K, other=float("-inf")).to(tl.float32)
+        if S == K:
+            gates = tl.exp(gates - tl.max(gates, 0))
+            gates /= tl.sum(gates, 0)
+        factor *= tl.sum(tl.where(mine, gates, 0.0), 0)
     tl.store(out, (acc * factor).to(out_ptr.dtype.element_ty), mask=d < D)

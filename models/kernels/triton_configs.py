@@ -27,8 +27,9 @@ class Row(NamedTuple):
     launch: Launch
 
 
-# E experts (or heads), K of them for a token, N tokens; rows: expected rows of an expert, or of a head in a sequence;
-# i, o: width of what is multiplied and of the product; D: width of a head, as the kernel pads it
+# arch: compute capability, 90 for 9.0; E experts (or heads), K of them for a token, N tokens; rows: expected rows of an
+# expert, or of a head in a sequence; i, o: width of what is multiplied and of the product; plain: 1 without sums of
+# rows in the epilogue, else 0; D: width of a head, as the kernel pads it. What an H200 ran fastest spills on 8.0
 TABLE: Mapping[str, tuple[Row, ...]] = {
     "route": (
         Row({"E": 33}, Launch({"BM": 32, "BD": 64}, 4, 3)),
@@ -40,28 +41,33 @@ TABLE: Mapping[str, tuple[Row, ...]] = {
     "norm_route": (Row({}, Launch({"BM": 32}, 4, 2)),),
     "place": (Row({}, Launch({"BB": 64}, 4, 1)),),
     "expert": (
-        Row({"rows": 512, "o": 256, "i": 512}, Launch({"BM": 128, "BN": 256, "BK": 64}, 8, 3)),
+        Row({"arch": 90, "rows": 512, "o": 256, "i": 512, "plain": 1}, Launch({"BM": 128, "BN": 256, "BK": 64}, 8, 3)),
         Row({"rows": 512, "o": 256}, Launch({"BM": 128, "BN": 128, "BK": 64}, 8, 3)),
-        Row({"rows": 256}, Launch({"BM": 128, "BN": 128, "BK": 64}, 4, 3)),
+        Row({"arch": 90, "rows": 256, "plain": 1}, Launch({"BM": 128, "BN": 128, "BK": 64}, 4, 3)),
+        Row({"rows": 256}, Launch({"BM": 128, "BN": 128, "BK": 64}, 8, 3)),
         Row({"rows": 32}, Launch({"BM": 64, "BN": 128, "BK": 64}, 4, 4)),
         Row({}, Launch({"BM": 16, "BN": 128, "BK": 64}, 4, 4)),
     ),
     "slots": (Row({}, Launch({"BM": 4, "BN": 512}, 4, 1)),),
     "weight_grad": (Row({}, Launch({"BI": 128, "BO": 128, "BR": 64}, 8, 3)),),
     # wider blocks spill, and more warps leave room for fewer blocks on a multiprocessor
-    "gated": (Row({}, Launch({"BM": 128, "BN": 128, "BK": 64}, 4, 3)),),
+    "gated": (
+        Row({"arch": 90}, Launch({"BM": 128, "BN": 128, "BK": 64}, 4, 3)),
+        Row({}, Launch({"BM": 128, "BN": 128, "BK": 32}, 4, 4)),
+    ),
     "gated_grad": (
         Row({"D": 128}, Launch({"BM": 128, "BN": 128, "BK": 64}, 8, 3)),
         Row({}, Launch({"BM": 128, "BN": 64, "BK": 64}, 4, 3)),
     ),
     "mqa": (
-        Row({"D": 256}, Launch({"BM": 128, "BN": 64}, 8, 2)),
-        Row({"D": 128}, Launch({"BM": 128, "BN": 32}, 4, 4)),
-        Row({}, Launch({"BM": 128, "BN": 64}, 4, 3)),
+        Row({"arch": 90, "D": 128}, Launch({"BM": 128, "BN": 32}, 4, 4)),
+        Row({"D": 128}, Launch({"BM": 128, "BN": 64}, 8, 3)),
+        Row({"arch": 90}, Launch({"BM": 128, "BN": 64}, 4, 3)),
+        Row({}, Launch({"BM": 128, "BN": 32}, 4, 3)),
     ),
     "frame": (Row({}, Launch({"BM": 64}, 4, 1)),),
     "ragged": (
-        Row({"rows": 256, "D": 128}, Launch({"BM": 128, "BN": 128}, 8, 3)),
+        Row({"arch": 90, "rows": 256, "D": 128}, Launch({"BM": 128, "BN": 128}, 8, 3)),
         Row({"rows": 256}, Launch({"BM": 128, "BN": 64}, 8, 3)),
         Row({"D": 128}, Launch({"BM": 128, "BN": 64}, 8, 3)),
         Row({}, Launch({"BM": 64, "BN": 64}, 4, 3)),
@@ -91,10 +97,11 @@ INTERPRETED: Mapping[str, Launch] = {
     "combine": Launch({}, 1, 1),
 }
 
-# keys up to which the gate in the epilogue outweighs a slower core: on an H200 by 15 % at 128, by nothing at 512
-MOST_KEYS_OF_MQA = 512
+# keys up to which gates in the epilogue outweigh a slower core: on an H200 by 15 % at 128, and by nothing at 512, where
+# the gates were a pass of their own after torch's core, as they no longer are
+MOST_KEYS_OF_MQA = 256
 # widest heads whose rows fit the registers
-WIDEST_HEAD_OF_MQA, WIDEST_HEAD_OF_RAGGED = 256, 128
+WIDEST_HEAD_OF_MQA, WIDEST_HEAD_OF_RAGGED, WIDEST_HEAD_OF_DECODE = 128, 128, 256
 # programs that decoding keeps busy, and fewest keys of a part
 DECODE_PROGRAMS, FEWEST_KEYS = 264, 128
 

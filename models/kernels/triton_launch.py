@@ -35,14 +35,14 @@ class Launched(NamedTuple):
     launch: Launch
 
 
-_recorded: ContextVar[list[Launched] | None] = ContextVar("recorded", default=None)
+_recorded: ContextVar[tuple[list[Launched], int] | None] = ContextVar("recorded", default=None)
 
 
 @contextmanager
-def recording() -> Iterator[list[Launched]]:
-    """Record launches in a list instead of starting them: their tensors may be on meta."""
+def recording(arch: int = 90) -> Iterator[list[Launched]]:
+    """Record launches for a compute capability in a list instead of starting them: their tensors may be on meta."""
     found: list[Launched] = []
-    token = _recorded.set(found)
+    token = _recorded.set((found, arch))
     try:
         yield found
     finally:
@@ -51,7 +51,11 @@ def recording() -> Iterator[list[Launched]]:
 
 def configure(kernel: str, **sizes: int) -> Launch:
     """Return the launch of ``kernel`` for a call of these sizes; in the interpreter the same for all."""
-    return INTERPRETED[kernel] if os.environ.get("TRITON_INTERPRET") == "1" else launch_for(kernel, **sizes)
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        return INTERPRETED[kernel]
+    recorded = _recorded.get()
+    major, minor = divmod(recorded[1], 10) if recorded else torch.cuda.get_device_capability()
+    return launch_for(kernel, arch=10 * major + minor, **sizes)
 
 
 def start(name: str, grid: tuple[int, ...], chosen: Launch, *arguments: Any, **constants: Any) -> None:
@@ -70,16 +74,19 @@ def start(name: str, grid: tuple[int, ...], chosen: Launch, *arguments: Any, **c
     if recorded is None:
         kernel[grid](*arguments, **constants, **chosen.options)
     else:
-        recorded.append(Launched(kernel, grid, arguments, constants, chosen))
+        recorded[0].append(Launched(kernel, grid, arguments, constants, chosen))
 
 
 def start_attention(
     name: str, programs: int, chosen: Launch, q: Tensor, k: Tensor, v: Tensor, *rest: Any, **constants: Any
 ) -> None:
-    """Start a kernel over keys and values, whose last arguments are the scale and the strides of these."""
+    """Start a kernel over keys and values, whose last arguments are the scale and the strides of these in units."""
     k, v, head_dim = _rows_together(k), _rows_together(v), q.shape[-1]
-    rest = *rest, 1 / (math.sqrt(head_dim) * math.log(2)), k.stride(0), k.stride(1), v.stride(0), v.stride(1)
-    start(name, (programs,), chosen, q, k, v, *rest, D=head_dim, **constants)
+    strides = k.stride(0), k.stride(1), v.stride(0), v.stride(1)
+    # the most elements that one instruction loads; rows of a packed product are often multiples of 8 alone
+    unit = math.gcd(8, *strides)
+    rest = *rest, 1 / (math.sqrt(head_dim) * math.log(2)), *(stride // unit for stride in strides)
+    start(name, (programs,), chosen, q, k, v, *rest, D=head_dim, UNIT=unit, **constants)
 
 
 @cache
@@ -102,6 +109,12 @@ def ceil_div(size: int, block: int) -> int:
 def pad(size: int, least: int = 16) -> int:
     """Return the next power of two, at least ``least``."""
     return max(least, 1 << (size - 1).bit_length())
+
+
+def with_rows(x: Tensor) -> Tensor:
+    """Return (…, width) as rows (N, width) whose elements lie together; a copy only where they do not."""
+    rows = x.flatten(0, -2)
+    return rows if rows.stride(1) == 1 else rows.contiguous()
 
 
 def _rows_together(x: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
 """MoA by Triton kernels: rows ordered without a sort, multiplied where they lie, gates applied in an epilogue.
 
-Where K = E no row is ordered: the router, two dense products, and attention with the gate in its epilogue. The
-operators and their gradients are in ``models/kernels/triton_ops.py``.
+Where K = E no row is ordered: the router's logits are columns of the keys' and values' product, and gates are a softmax
+in the epilogue of attention, or factors in the output product. The operators and their gradients are in
+``models/kernels/triton_ops.py``.
 """
 
 import torch
@@ -15,13 +16,13 @@ from headcount.models.kernels.autocast import to_autocast_dtype
 from headcount.models.kernels.dense_all import add_bias, add_selected_bias, all_queries, sum_experts
 from headcount.models.kernels.fused import fused_attend
 from headcount.models.kernels.segments import sort_rows
-from headcount.models.kernels.triton_configs import MOST_KEYS_OF_MQA, WIDEST_HEAD_OF_MQA
+from headcount.models.kernels.triton_configs import MOST_KEYS_OF_MQA, WIDEST_HEAD_OF_DECODE, WIDEST_HEAD_OF_MQA
 from headcount.models.moa import attend_slots
 from headcount.models.router import Routing
 from headcount.models.shapes import Queries, QueryMask
 
 # by compilation for compute capability 9.0: heads of 128 need 262,144 bytes of shared memory, and 232,448 are there
-WIDEST_FLOAT32_HEAD_OF_MQA = 64
+WIDEST_FLOAT32_HEAD = 64
 
 
 def run(layer: nn.Module, inputs: Inputs) -> Queries:
@@ -44,28 +45,34 @@ def needs_gradient(*tensors: Tensor) -> bool:
 
 
 def _all_experts(layer: nn.Module, inputs: Inputs) -> Tensor:
-    gates, *_ = route(layer, inputs.query, inputs.query_padding_mask)
-    q = all_queries(layer, inputs.query)
-    if not _in_one_kernel(q, inputs, gates):
-        out = attend_slots(q, inputs, fused_attend)
+    x, router, logits, hidden = inputs.query, layer.router, inputs.packed, inputs.key_padding_mask
+    if router.is_recorded:
+        logits = router(x, inputs.query_padding_mask, ranked=False, logits=logits).logits
+    else:
+        router.recorded, logits = None, router.proj(x) if logits is None else logits
+    q = all_queries(layer, x)
+    if not _in_one_kernel(q, inputs, logits):
+        gates, out = torch.softmax(logits, dim=-1), attend_slots(q, inputs, fused_attend)
         w_o = to_autocast_dtype(layer.out_proj.weight).flatten(0, 1)
-        y = ops.gated_linear(out.flatten(0, 1), gates.flatten(0, 1), w_o).view(inputs.query.shape)
+        y = ops.gated_linear(out.flatten(0, 1), gates.flatten(0, 1), w_o).view(x.shape)
         return add_bias(layer, y, gates)
     if q.shape[1] == 1:
-        out = ops.decode(q[:, 0], inputs.key, inputs.value, None, gates[:, 0], inputs.key_padding_mask)[:, None]
+        out = ops.decode(q[:, 0], inputs.key, inputs.value, None, logits[:, 0], hidden)[:, None]
     else:
-        keys, values = inputs.key[:, :, 0], inputs.value[:, :, 0]
-        out = ops.mqa(q, keys, values, gates, inputs.key_padding_mask, inputs.causal)
+        out = ops.mqa(q, inputs.key[:, :, 0], inputs.value[:, :, 0], logits, hidden, inputs.causal)
+    gates = None if layer.out_proj.bias is None else torch.softmax(logits, dim=-1)
     return sum_experts(layer, out, gates)
 
 
-def _in_one_kernel(q: Tensor, inputs: Inputs, gates: Tensor) -> bool:
-    """Return whether attention applies the gates itself; with gradients, and for wide float32 heads, torch's core."""
-    key, value = inputs.key, inputs.value
+def _in_one_kernel(q: Tensor, inputs: Inputs, *gates: Tensor) -> bool:
+    """Return whether attention is an own kernel; with gradients, and for wide float32 heads, torch's core."""
+    key, value, is_step = inputs.key, inputs.value, q.shape[1] == 1
     plain = key.shape[2] == 1 and inputs.rotary is None
-    widest = WIDEST_FLOAT32_HEAD_OF_MQA if not q.is_cpu and q.dtype == torch.float32 else WIDEST_HEAD_OF_MQA
-    fits = plain and (q.shape[1] == 1 or key.shape[1] <= MOST_KEYS_OF_MQA) and q.shape[-1] <= widest
-    return fits and not inputs.dropout and not needs_gradient(q, key, value, gates)
+    widest = WIDEST_HEAD_OF_DECODE if is_step else WIDEST_HEAD_OF_MQA
+    if not q.is_cpu and q.dtype == torch.float32:
+        widest = WIDEST_FLOAT32_HEAD
+    fits = plain and (is_step or key.shape[1] <= MOST_KEYS_OF_MQA) and q.shape[-1] <= widest
+    return fits and not inputs.dropout and not needs_gradient(q, key, value, *gates)
 
 
 def _selected(layer: nn.Module, inputs: Inputs) -> Tensor:
@@ -86,16 +93,14 @@ def _selected(layer: nn.Module, inputs: Inputs) -> Tensor:
 
 def route(
     layer: nn.Module, x: Queries, padding_mask: QueryMask
-) -> tuple[Float[Tensor, "batch tgt top_k"], Int[Tensor, "batch tgt chosen"], Int[Tensor, "rows"], Int[Tensor, "ends"]]:
-    """Return gates, experts, and the rows in the order of their experts; the last three are empty where K = E."""
+) -> tuple[Float[Tensor, "batch tgt top_k"], Int[Tensor, "batch tgt top_k"], Int[Tensor, "rows"], Int[Tensor, "ends"]]:
+    """Return gates, experts, the rows in the order of their experts, and where those of each expert end; K < E."""
     router, config = layer.router, layer.config
-    every = config.top_k == config.num_experts
     if router.noise_proj is not None and router.training:
         # the noise is torch's, and so is the choice
-        routing = router(x, padding_mask, ranked=not every)
+        routing = router(x, padding_mask)
         experts = routing.indices.to(torch.int32)
-        none = experts.new_empty(0)
-        order, ends = (none, none) if every else sort_rows(experts, config.num_experts)
+        order, ends = sort_rows(experts, config.num_experts)
         return routing.weights, experts, order.to(torch.int32), ends
     router.recorded = None
     weight = to_autocast_dtype(router.proj.weight)
@@ -109,6 +114,5 @@ def route(
     )
     gates, experts, logits = (t.unflatten(0, x.shape[:2]) for t in (gates, experts, logits))
     if recorded:
-        indices = torch.arange(config.num_experts, device=x.device).expand_as(gates) if every else experts.long()
-        router.record(Routing(gates, indices, logits, torch.softmax(logits, -1)), padding_mask)
+        router.record(Routing(gates, experts.long(), logits, torch.softmax(logits, -1)), padding_mask)
     return gates, experts, order, ends

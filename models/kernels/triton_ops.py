@@ -15,7 +15,15 @@ from torch import Tensor
 
 from headcount.models.configs.moa import Gates
 from headcount.models.kernels.triton_configs import splits_of_keys
-from headcount.models.kernels.triton_launch import ceil_div, configure, contiguous, pad, start, start_attention
+from headcount.models.kernels.triton_launch import (
+    ceil_div,
+    configure,
+    contiguous,
+    pad,
+    start,
+    start_attention,
+    with_rows,
+)  # fmt: skip
 
 
 def _operator(name: str, shapes: Callable, contractions: Callable, gradient: tuple[Callable, Callable] | None = None):
@@ -37,12 +45,11 @@ def _operator(name: str, shapes: Callable, contractions: Callable, gradient: tup
 
 def _route_shapes(x, w, top_k, gates, with_logits):
     num_tokens, num_experts = x.shape[0], w.shape[0]
-    rows = num_tokens if top_k < num_experts else 0
     return (
         x.new_empty(num_tokens, top_k, dtype=torch.float32),
-        x.new_empty(num_tokens, top_k if rows else 0, dtype=torch.int32),
-        x.new_empty(rows * top_k, dtype=torch.int32),
-        x.new_empty(num_experts if rows else 0, dtype=torch.int32),
+        x.new_empty(num_tokens, top_k, dtype=torch.int32),
+        x.new_empty(num_tokens * top_k, dtype=torch.int32),
+        x.new_empty(num_experts, dtype=torch.int32),
         x.new_empty(num_tokens, num_experts if with_logits else 0, dtype=torch.float32),
     )
 
@@ -71,17 +78,15 @@ def _route_backward(ctx, grad_gates, grad_experts, grad_order, grad_ends, grad_l
 
 
 def _gates_backward(grad, experts, logits, gates):
-    """Return the gradient of the logits, given that of the gates of ``experts``, which are empty where K = E."""
-    probs = torch.softmax(logits, -1)
-    if experts.numel():
-        chosen = experts.long()
-        if gates == Gates.SELECTED:
-            # a softmax of the selected logits, 0 at the others
-            probs = torch.zeros_like(logits).scatter(-1, chosen, torch.softmax(logits.gather(-1, chosen), -1))
-        elif gates == Gates.PRINTED:
-            # the sum of the selected probabilities is a constant (Eq. 9)
-            grad = grad / probs.gather(-1, chosen).sum(-1, keepdim=True)
-        grad = torch.zeros_like(logits).scatter(-1, chosen, grad)
+    """Return the gradient of the logits, given that of the gates of ``experts``."""
+    probs, chosen = torch.softmax(logits, -1), experts.long()
+    if gates == Gates.SELECTED:
+        # a softmax of the selected logits, 0 at the others
+        probs = torch.zeros_like(logits).scatter(-1, chosen, torch.softmax(logits.gather(-1, chosen), -1))
+    elif gates == Gates.PRINTED:
+        # the sum of the selected probabilities is a constant (Eq. 9)
+        grad = grad / probs.gather(-1, chosen).sum(-1, keepdim=True)
+    grad = torch.zeros_like(logits).scatter(-1, chosen, grad)
     return torch._softmax_backward_data(grad, probs, -1, logits.dtype)
 
 
@@ -93,8 +98,7 @@ def route(
 
     Gates (N, K), float32, of the kind ``gates`` by falling logit, and experts (N, K), the lower one among equals; row
     ids n*K + k in the order of their experts and where each expert's rows end; logits (N, E) with ``with_logits``,
-    without columns else. Where K = E the gates are all probabilities in the experts' order, and experts, rows and ends
-    are empty.
+    without columns else.
     """
     (num_tokens, d_model), num_experts = x.shape, w.shape[0]
     chosen = configure("route", E=num_experts, N=num_tokens)
@@ -107,8 +111,7 @@ def route(
         x, w, weights, experts, ranks, counts, logits, num_tokens, d_model, x.stride(0),
         E=num_experts, K=top_k, RENORMALISE=gates != Gates.RELEASED, WITH_LOGITS=with_logits,
     )  # fmt: skip
-    if order.numel():
-        _place(experts[None], ranks, counts, order, ends, chosen.blocks["BM"])
+    _place(experts[None], ranks, counts, order, ends, chosen.blocks["BM"])
     return weights, experts, order, ends, logits
 
 
@@ -213,9 +216,8 @@ def _expert(
     num_experts, in_features, out_features = w.shape
     a, bias, gates, order, ends, other = contiguous(a, bias, gates, order, ends, other)
     rows = order.numel()
-    # the widest block leaves no registers for the sums of rows
-    widest = out_features if other is None else min(out_features, 128)
-    chosen = configure("expert", rows=rows // num_experts, i=in_features, o=widest)
+    sizes = dict(rows=rows // num_experts, i=in_features, o=out_features, plain=int(other is None))
+    chosen = configure("expert", **sizes)
     c = a.new_empty(rows, out_features)
     tiles = min(rows, ceil_div(rows, chosen.blocks["BM"]) + num_experts - 1)
     blocks = ceil_div(out_features, chosen.blocks["BN"])
@@ -400,18 +402,19 @@ def _mqa_products(q, k, *rest):
 
 
 @_operator("mqa", lambda q, *rest: torch.empty_like(q), _mqa_products)
-def mqa(q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None, hidden: Tensor | None, causal: bool) -> Tensor:
-    """Return softmax(Q K^T / sqrt(D)) V times gates, for K query heads (B, T, K, D) over one key/value head (B, S, D).
+def mqa(q: Tensor, k: Tensor, v: Tensor, logits: Tensor, hidden: Tensor | None, causal: bool) -> Tensor:
+    """Return softmax(Q K^T / sqrt(D)) V times softmax(logits) (B, T, K), for K query heads (B, T, K, D) over one
+    key/value head (B, S, D).
 
     ``hidden`` (B, S) is True at keys to hide; ``causal`` hides keys after the query, the last T positions.
     """
     batch_size, tgt_len, top_k, head_dim = q.shape
-    q, gates, hidden = contiguous(q, gates, hidden)
+    (q, hidden), logits = contiguous(q, hidden), with_rows(logits)
     out = torch.empty_like(q)
     chosen = configure("mqa", D=pad(head_dim))
     start_attention(
         "mqa", ceil_div(tgt_len * top_k, chosen.blocks["BM"]) * batch_size, chosen,
-        q, k, v, gates, hidden, out, tgt_len * top_k, k.shape[1], K=top_k, CAUSAL=causal,
+        q, k, v, logits, hidden, out, tgt_len * top_k, k.shape[1], logits.stride(0), K=top_k, CAUSAL=causal,
     )  # fmt: skip
     return out
 
@@ -457,11 +460,12 @@ def decode(
 ) -> Tensor:
     """Attend from one token (B, h, D) at the end of (B, S, g, D), with gates (B, s + K), without a gradient.
 
-    The token uses s shared heads and the ``heads`` (B, K) of the others, or every one without them, as in ragged. Its
-    heads of a key/value head are rows of one tile, and the keys are split among programs.
+    The token uses s shared heads and the ``heads`` (B, K) of the others, as in ragged; without them every one, and then
+    the gates are a softmax of ``gates`` (B, h). Its heads of a key/value head are rows of one tile, and the keys are
+    split among programs.
     """
     (batch_size, num_heads, head_dim), (src_len, num_kv_heads) = q.shape, k.shape[1:3]
-    q, heads, gates, hidden = contiguous(q, heads, gates, hidden)
+    (q, heads, hidden), gates = contiguous(q, heads, hidden), gates if gates is None else with_rows(gates)
     used = num_heads if heads is None else gates.shape[1]
     group, chosen = num_heads // num_kv_heads, configure("decode", D=pad(head_dim))
     tiles = batch_size * num_kv_heads * ceil_div(min(used, group), chosen.blocks["BM"])
@@ -476,6 +480,6 @@ def decode(
     )  # fmt: skip
     start(
         "combine", (num_heads * batch_size,), configure("combine"),
-        part, top, norm, heads, gates, out, D=head_dim, **sizes,
+        part, top, norm, heads, gates, out, used if gates is None else gates.stride(0), D=head_dim, **sizes,
     )  # fmt: skip
     return out

@@ -105,32 +105,27 @@ def route_kernel(
     E: tl.constexpr, E_PAD: tl.constexpr, K: tl.constexpr, K_PAD: tl.constexpr, RENORMALISE: tl.constexpr,
     WITH_LOGITS: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
-    """Gates (N, K) of softmax(x W^T); where K = E those of all experts in order, and nothing is selected."""
+    """Gates (N, K) of softmax(x W^T) at the K highest logits, and the experts of these."""
     block = tl.program_id(0)
     tokens, live = _tokens(block, num_tokens, tl.num_programs(0), BM)
     cols, slots = tl.arange(0, E_PAD), tl.arange(0, K_PAD)
     w_rows = w_ptr + cols * d_model
     logits = _multiply(x_ptr, w_rows, tokens, live, cols, E, d_model, stride_x, PRECISION, BM, BD, E_PAD)
-    table = tokens[:, None].to(tl.int64) * E + cols[None, :]
-    real = live[:, None] & (cols[None, :] < E)
     if WITH_LOGITS:
-        tl.store(logits_ptr + table, logits, mask=real)
+        table = tokens[:, None].to(tl.int64) * E + cols[None, :]
+        tl.store(logits_ptr + table, logits, mask=live[:, None] & (cols[None, :] < E))
     logits = tl.where(cols[None, :] < E, logits, float("-inf"))
     top = tl.max(logits, 1)[:, None]
-    probs = tl.exp(logits - top)
-    norm = tl.sum(probs, 1)[:, None]
-    if K == E:
-        tl.store(gates_ptr + table, probs / norm, mask=real)
-    else:
-        chosen, highest = _top_k(logits, cols, E, K, K_PAD, BM)
-        weights = tl.exp(highest - top) / norm
-        if RENORMALISE:
-            weights = weights / tl.sum(weights, 1)[:, None]
-        rows = tokens[:, None] * K + slots[None, :]
-        inside = live[:, None] & (slots[None, :] < K)
-        tl.store(gates_ptr + rows, weights, mask=inside)
-        tl.store(experts_ptr + rows, chosen, mask=inside)
-        _store_ranks(chosen, tokens, live, block, ranks_ptr, counts_ptr, E, E_PAD, K, K_PAD, BM)
+    norm = tl.sum(tl.exp(logits - top), 1)[:, None]
+    chosen, highest = _top_k(logits, cols, E, K, K_PAD, BM)
+    weights = tl.exp(highest - top) / norm
+    if RENORMALISE:
+        weights = weights / tl.sum(weights, 1)[:, None]
+    rows = tokens[:, None] * K + slots[None, :]
+    inside = live[:, None] & (slots[None, :] < K)
+    tl.store(gates_ptr + rows, weights, mask=inside)
+    tl.store(experts_ptr + rows, chosen, mask=inside)
+    _store_ranks(chosen, tokens, live, block, ranks_ptr, counts_ptr, E, E_PAD, K, K_PAD, BM)
 
 
 @triton.jit

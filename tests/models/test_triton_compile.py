@@ -1,4 +1,4 @@
-"""Triton kernels compile ahead of time with few spills, within shared memory, and with tensor cores."""
+"""Triton kernels compile ahead of time without spills, within shared memory, and with tensor cores."""
 
 import csv
 import os
@@ -37,7 +37,8 @@ def execute(code, **variables):
 def test_every_launch_configuration_is_compiled():
     code = """
 from tests.models.triton_launches import launches
-for kernel, launch in {(x.kernel.__name__, repr(x.launch)) for x in launches()}: print(kernel, launch)
+found = launches(arch=80) + launches(arch=90)
+for kernel, launch in {(x.kernel.__name__, repr(x.launch)) for x in found}: print(kernel, launch)
 """
     found = set(execute(code).splitlines())
     rows = {f"{kernel}_kernel {row.launch!r}" for kernel, rows in TABLE.items() for row in rows}
@@ -48,12 +49,11 @@ for kernel, launch in {(x.kernel.__name__, repr(x.launch)) for x in launches()}:
 @pytest.mark.compiles
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
 def test_every_configuration_fits_sm_90(dtype):
-    # float32 products use no tensor cores, and some spill; in 16 bits three launches that were fastest on an H200 spill
+    # float32 products use no tensor cores, and some spill
     code = f"""
 from tests.models.triton_compile import rows
 for row in rows(90, "{dtype}"):
-    unfit = row["verdict"] not in ("ok", "spills") or row["spills"] > 128
-    if "{dtype}" == "float32": unfit = not row["blocks"]
+    unfit = not row["blocks"] if "{dtype}" == "float32" else row["verdict"] != "ok"
     if unfit or row["registers"] < 16: print(row)
 """
     assert execute(code) == ""

@@ -76,17 +76,13 @@ def test_route_matches_softmax_top_k(name, gate, dtype):
     gates, experts, order, ends, logits = ops.route(*inputs, top_k, gate, True)
     expected = x @ w.t()
     probs = expected.softmax(-1)
-    weights, chosen = probs, None
-    if top_k < num_experts:
-        weights, chosen = probs.topk(top_k)
-        assert torch.equal(experts.long(), chosen)
-        rows = torch.sort(chosen.flatten(), stable=True)
-        assert torch.equal(order.long(), rows.indices)
-        assert ends.tolist() == torch.bincount(chosen.flatten(), minlength=num_experts).cumsum(0).tolist()
-        total = weights.sum(-1, keepdim=True)
-        weights = {"printed": weights / total.detach(), "released": weights, "selected": weights / total}[gate]
-    else:
-        assert not order.numel() and not ends.numel()
+    weights, chosen = probs.topk(top_k)
+    assert torch.equal(experts.long(), chosen)
+    rows = torch.sort(chosen.flatten(), stable=True)
+    assert torch.equal(order.long(), rows.indices)
+    assert ends.tolist() == torch.bincount(chosen.flatten(), minlength=num_experts).cumsum(0).tolist()
+    total = weights.sum(-1, keepdim=True)
+    weights = {"printed": weights / total.detach(), "released": weights, "selected": weights / total}[gate]
     assert_near(gates, weights, dtype, "gates")
     both = (torch.cat(pair, dim=-1) for pair in ((gates, logits), (weights, expected)))
     assert_gradients_near(*both, inputs, [x, w], dtype)
@@ -293,10 +289,35 @@ def test_mqa_matches_reference(sizes, mask, dtype):
     hidden = hidden_keys(batch_size, src_len, padded)
     q = features(batch_size, tgt_len, top_k, head_dim, dtype=dtype)
     k, v = (features(batch_size, src_len, head_dim, dtype=dtype, seed=seed) for seed in (1, 2))
-    gates = features(batch_size, tgt_len, top_k, seed=3)
+    logits = features(batch_size, tgt_len, top_k, dtype=dtype, seed=3)
     exact = (q.double(), k[:, :, None].double(), v[:, :, None].double())
-    expected = attend(*exact, causal=causal, key_padding_mask=hidden) * gates[..., None].double()
-    assert_near(ops.mqa(q, k, v, gates, hidden, causal), expected, dtype)
+    expected = attend(*exact, causal=causal, key_padding_mask=hidden) * logits.double().softmax(-1)[..., None]
+    assert_near(ops.mqa(q, k, v, logits, hidden, causal), expected, dtype)
+    if tgt_len == 1:
+        step = ops.decode(q[:, 0], k[:, :, None], v[:, :, None], None, logits[:, 0], hidden)[:, None]
+        assert_near(step, expected, dtype, "decode")
+
+
+@pytest.mark.parametrize("widths", [(24, 24, 3), (16, 16, 8)], ids=str)
+def test_columns_of_a_packed_product_are_read_in_place(widths):
+    """Keys, values and logits as columns of one matrix, whose width no power of two beyond 8 divides."""
+    q = features(2, 7, widths[2], widths[0])
+    k, v, logits = features(2, 19, sum(widths), seed=1).split(widths, dim=-1)
+    expected = ops.mqa(q, *(x.contiguous() for x in (k, v, logits[:, -7:])), None, True)
+    assert torch.equal(ops.mqa(q, k, v, logits[:, -7:], None, True), expected)
+    last = q[:, -1], k[:, :, None], v[:, :, None], None
+    expected = ops.decode(*last, logits[:, -1].contiguous(), None)
+    assert torch.equal(ops.decode(*last, logits[:, -1], None), expected)
+
+
+def test_large_logits_stay_finite():
+    q, k, v = (features(2, 5, *sizes, seed=seed) for seed, sizes in enumerate([(3, 16), (16,), (16,)]))
+    logits = torch.tensor([[1e4, -1e4, 9e3], [-3e38, 0.0, -3e38]], device=DEVICE)[:, None].expand(2, 5, 3)
+    found = ops.mqa(q, k, v, logits, None, False)
+    expected = attend(q, k[:, :, None], v[:, :, None])
+    used = torch.tensor([0, 1])
+    assert_near(found[[0, 1], :, used], expected[[0, 1], :, used].double(), torch.float32)
+    assert torch.equal(found.count_nonzero(), found[[0, 1], :, used].count_nonzero())
 
 
 @pytest.mark.parametrize(
@@ -346,7 +367,8 @@ def test_split_keys_match_reference(padded):
 def test_large_scores_stay_finite():
     q, k, v = features(1, 9, 2, 16, scale=40), features(1, 9, 16, seed=1, scale=40), features(1, 9, 16, seed=2)
     expected = attend(q.double(), k[:, :, None].double(), v[:, :, None].double(), causal=True)
-    assert_near(ops.mqa(q, k, v, None, None, True), expected, torch.float32)
+    logits = torch.zeros(1, 9, 2, device=DEVICE)
+    assert_near(ops.mqa(q, k, v, logits, None, True) * 2, expected, torch.float32)
 
 
 def test_long_sums_are_float32():

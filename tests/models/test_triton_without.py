@@ -106,7 +106,7 @@ def test_auto_selects_triton_for_16_bits(spec, monkeypatch):
 def test_every_size_has_a_launch(kernel):
     """The last row of each table fits all sizes, and rows have conditions on known sizes alone."""
     assert not TABLE[kernel][-1].least
-    smallest = dict(E=1, K=1, N=1, rows=0, i=1, o=1, D=16)
+    smallest = dict(arch=80, E=1, K=1, N=1, rows=0, i=1, o=1, plain=0, D=16)
     for row in TABLE[kernel]:
         assert launch_for(kernel, **smallest | row.least) in [other.launch for other in TABLE[kernel]]
         assert set(row.least) <= set(smallest)
@@ -120,16 +120,24 @@ def test_every_size_has_a_launch(kernel):
         (torch.float32, 65, False),
         (torch.float32, 128, False),
         (torch.bfloat16, 128, True),
-        (torch.float16, 256, True),
-        (torch.bfloat16, 257, False),
+        (torch.float16, 129, False),
     ],
 )
-def test_wide_float32_heads_leave_mqa_to_torch(dtype, head_dim, fits):
+def test_wide_heads_leave_mqa_to_torch(dtype, head_dim, fits):
     with FakeTensorMode():
         q, key = (torch.empty(2, 7, heads, head_dim, dtype=dtype, device="cuda") for heads in (5, 1))
-        gates = torch.empty(2, 7, 5, device="cuda")
     with torch.no_grad():
-        assert triton_moa._in_one_kernel(q, Inputs(q, key, key), gates) is fits
+        assert triton_moa._in_one_kernel(q, Inputs(q, key, key)) is fits
+
+
+@pytest.mark.parametrize(
+    "dtype, head_dim, fits", [(torch.float32, 65, False), (torch.bfloat16, 256, True), (torch.bfloat16, 257, False)]
+)
+def test_wide_heads_leave_decoding_to_torch(dtype, head_dim, fits):
+    with FakeTensorMode():
+        q, key = (torch.empty(2, n, 1, head_dim, dtype=dtype, device="cuda") for n in (1, 9999))
+    with torch.no_grad():
+        assert triton_moa._in_one_kernel(q, Inputs(q, key, key)) is fits
 
 
 @pytest.mark.parametrize("backward", [False, True])

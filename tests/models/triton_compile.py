@@ -74,7 +74,7 @@ def rows(arch: int, dtype: str = "bfloat16") -> list[dict[str, Any]]:
 
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for launched, binary in {
-        made.hash: (launched, made) for launched, made in compile_launches(launches(dtype), arch)
+        made.hash: (launched, made) for launched, made in compile_launches(launches(dtype, arch), arch)
     }.values():
         row = _row(launched, binary, arch)
         key = row["kernel"], row["shape"]

@@ -30,7 +30,7 @@ class Call(NamedTuple):
 OTHERS = (
     Call(preset("mlm-moa-8K64E256D").attention, 512, 8, "both"),
     Call(preset("moa-8K8E256D").attention, 8192, 8, "decode"),
-    Call(make_config(_NARROW), 512, 8, "forward"),
+    Call(make_config(_NARROW), 128, 8, "forward"),
     Call(make_config(_NARROW), 512, 8, "both"),
 )
 """Calls that use launch configurations which no case of a campaign uses."""
@@ -56,14 +56,14 @@ def _has_kernels(config: Any) -> bool:
     return any(impl.name == TRITON for impl in getattr(config, "attention", config).implementations)
 
 
-def launches(dtype: str = "bfloat16") -> list[Launched]:
-    """Return every launch of a campaign, in order."""
-    return launches_of(calls(dtype), dtype)
+def launches(dtype: str = "bfloat16", arch: int = 90) -> list[Launched]:
+    """Return every launch of a campaign on a GPU of this compute capability, in order."""
+    return launches_of(calls(dtype), dtype, arch)
 
 
-def launches_of(calls: Iterable[Call], dtype: str) -> list[Launched]:
+def launches_of(calls: Iterable[Call], dtype: str, arch: int = 90) -> list[Launched]:
     """Return every launch of these calls, in order."""
-    with recording() as found, Launching():
+    with recording(arch) as found, Launching():
         for call in calls:
             _run(call, getattr(torch, dtype))
     return found
