@@ -31,8 +31,8 @@ MAX_RUNS = 3
 
 
 def folded(path: str) -> str:
-    """Return a module path with ``*`` for every index: ``layers.*.self_attn``."""
-    return re.sub(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.|$)", "*", path)
+    """Return a module path with ``*`` for every index, or range of a closed form: ``layers.*.self_attn``."""
+    return re.sub(r"(?:(?<=\.)|^)\d+(-\d+)?(?=\.|$)", "*", path)
 
 
 def ranges(indices: Iterable[str]) -> list[str]:
@@ -158,6 +158,7 @@ class ModuleRow(Row):
     params: int | None = shown(params_column, "params")
     macs: int | None = shown(macs_column, "MACs", priority=0)
     share: Fraction | None = shown(Column, "share", unit="%", kind="fixed", digits=2)
+    failures: Sequence[str] = ()
 
     @property
     def indented(self) -> str:
@@ -187,7 +188,9 @@ def _percent(macs: int | None, total: int) -> Fraction | None:
 
 def table(count: "Count", notes: Sequence[str], depth: int | None) -> Table[ModuleRow]:
     """Return the tree of a count's modules, ``depth`` levels deep (None for all), and its totals, then ``notes``."""
-    rows = list(_rows(MODEL, [tree(count.ledger, count.modules or ())], depth, count.macs))
+    model, *modules = _rows(MODEL, [tree(count.ledger, count.modules or ())], depth, count.macs)
+    failures = [f"{count.label} is not its closed form: {count.disagreement}"] if count.disagreement else []
+    rows = [replace(model, failures=failures), *modules]
     uncalled = count.uncalled or ()
     totals = {
         "Total params": count.params,
@@ -202,7 +205,9 @@ def table(count: "Count", notes: Sequence[str], depth: int | None) -> Table[Modu
         below.append("Active params are not known: the run selects by value, perhaps parameters.")
     below += [f"Did not run: {', '.join(path or MODEL for path in uncalled)}"] if uncalled else []
     columns = columns_of(ModuleRow)
-    return Table("modules", count.name or MODEL, columns, rows, below=[*below, *notes], facts={"count": count})
+    return Table(
+        "modules", count.name or MODEL, columns, rows, below=[*below, *failures, *notes], facts={"count": count}
+    )
 
 
 def text(printed: Table) -> str:

@@ -17,6 +17,7 @@ from headcount.bench.contractions.audit import merge_equal_lines
 from headcount.bench.contractions.classify import UnsupportedError
 from headcount.bench.contractions.linalg import Formula, formula_advice
 from headcount.bench.counters.base import CounterError
+from headcount.bench.counting.agreement import difference
 from headcount.bench.counting.columns import measure_columns
 from headcount.bench.counting.contractions import ElementwiseError
 from headcount.bench.counting.copies import (
@@ -80,6 +81,7 @@ def count(
         measured, notes = measure_columns(columns, built, options, found, given)
     return found.with_values(
         target=target,
+        disagreement=_disagreement(target, model, found),
         columns=measured,
         versions={**found.versions, **built.versions},
         absent=built.absent,
@@ -145,6 +147,13 @@ def _preset(target: Target, built: Built, options: Mapping[str, Any]) -> Model:
         return built.call if is_built else build_target(replace(target, device=device)).call
 
     return Model(target.spec, call_on, weight.itemsize * ledger.params, closed_form=ledger, options=options)
+
+
+def _disagreement(target: Target, model: Model, found: Count) -> str | None:
+    """Return in what a count differs from its closed form, which is of dispatched products of a forward pass."""
+    if model.closed_form is None or target.backward or target.formulas or found.included:
+        return None
+    return difference(found, model.closed_form, model.closed_form.params)
 
 
 def _moved(call: ModuleCall, device: str | None) -> ModuleCall:

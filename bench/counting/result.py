@@ -126,6 +126,7 @@ class Count:
         other_flops: FLOPs of operations without MACs by kind, at the prices of formulas/prices.toml.
         inputs: place, shape and type of each input tensor.
         versions: of headcount, Python, torch and the libraries that decide which operations torch runs.
+        disagreement: of a preset or a layer, in what it differs from the closed form.
         notes: sentences about how the module was made and what the run changed.
         absent: options of a command that add inputs which the model takes and did not have.
         limits: the most MACs and parameters that a lock allows, instead of the same count.
@@ -151,6 +152,7 @@ class Count:
     other_flops: Mapping[str, int] | None = from_run()
     inputs: tuple[str, ...] = ()
     versions: Mapping[str, str] = from_run(lambda _: {})
+    disagreement: str | None = None
     notes: tuple[str, ...] | None = from_run(lambda _: ())
     absent: tuple[str, ...] | None = ()
     limits: Mapping[str, int] | None = field(default_factory=dict)

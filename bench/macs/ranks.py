@@ -1,6 +1,5 @@
 """``--plan``: what one rank of a preset computes, holds and sends under a parallel plan, in closed form and counted."""
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,6 +7,8 @@ from dataclasses import dataclass, replace
 from headcount.bench.accounts import Assumptions, NoAccount, context, step
 from headcount.bench.case import Case, describe_input
 from headcount.bench.column import Column, bytes_column, macs_column, params_column
+from headcount.bench.contractions.summary import folded
+from headcount.bench.counting.agreement import difference
 from headcount.bench.counting.count import count_ranks
 from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError
@@ -15,14 +16,12 @@ from headcount.bench.result import Row, Table, columns_of, shown
 from headcount.bench.targets.target import Target
 from headcount.formulas.backward import backward
 from headcount.formulas.decoding import cache_elements
-from headcount.formulas.ledger import Entry, Size
+from headcount.formulas.ledger import Size
 from headcount.formulas.plan import Plan
 from headcount.formulas.rank import BYTES, INDEX, PARAMETER, REDUCTION, STATE_BYTES, RankCost, Transfer, rank_costs
 from headcount.models.configs.suggest import choices
 
 EQUAL, NOT_COUNTED, COUNTED, CLOSED_FORM = "equal", "not counted", "count", "formula"
-_LAYERS = re.compile(r"(?:(?<=\.)|^)\d+(-\d+)?(?=\.|$)")
-"""Indices of repeated layers in a path: 7, or 0-5."""
 
 
 @dataclass(frozen=True)
@@ -157,31 +156,8 @@ def verdict(cost: RankCost, count: Count, training: bool) -> str:
     """Return ``equal``, or the first module or collective in which the count of a rank differs from its closed form."""
     entries = [*cost.ledger, *(backward(cost.ledger) if training else ())]
     phases = ("forward",) + ("backward",) * training + ("sync",) * (training and cost.plan.zero == 3)
-    closed = _amounts(entries, cost.held["weights"], (one for one in cost.transfers if one.axis != "pp"), phases)
-    counted = _amounts(count.ledger, count.params, count.collectives, phases)
-    for name, unit in closed | counted:
-        if closed[name, unit] != counted[name, unit]:
-            numbers = f"{counted[name, unit]:,} {unit} counted, {closed[name, unit]:,} in closed form"
-            return f"{name or 'the model'}: {numbers}"
-    return EQUAL
-
-
-def _amounts(
-    entries: Iterable[Entry], params: Size, transfers: Iterable[Transfer], phases: Sequence[str]
-) -> Counter[tuple[str, str]]:
-    """Return MACs by module, parameters, and elements sent by collective, axis and pass, each with its unit.
-
-    Repeated layers are one; a sum of gradients belongs to the backward pass.
-    """
-    out: Counter[tuple[str, str]] = Counter()
-    for entry in entries:
-        out[_LAYERS.sub("*", entry.path), "MACs"] += entry.macs
-    out["parameters", "elements"] = params
-    for one in transfers:
-        if one.phase in phases:
-            when = "forward" if one.phase == "forward" else "backward"
-            out[f"{one.kind} over {one.axis}, {when}", "elements sent"] += one.sent
-    return out
+    transfers = (one for one in cost.transfers if one.axis != "pp")
+    return difference(count, entries, cost.held["weights"], transfers, phases) or EQUAL
 
 
 def _caches(case: Case) -> list[Size | None]:
@@ -222,7 +198,7 @@ def transfer_rows(
     """Return a row for equal collectives of repeated layers, with what leaves the rank; ``bytes_of`` an element."""
     sums: dict[Transfer, tuple[Size, Size]] = {}
     for one in transfers:
-        equal = replace(one, path=_LAYERS.sub("*", one.path) or "(model)", own=0, times=1)
+        equal = replace(one, path=folded(one.path) or "(model)", own=0, times=1)
         times, sent = sums.get(equal, (0, 0))
         sums[equal] = times + one.times, sent + one.sent
     rows = []

@@ -7,10 +7,11 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
+from headcount.bench.accounts import Assumptions
 from headcount.bench.case import Case, ideal_form, ledger_of, resolve_lengths
 from headcount.bench.counters import registry
 from headcount.bench.counting import count as counting
-from headcount.bench.counting import devices
+from headcount.bench.counting import devices, module
 from headcount.bench.counting.result import Count
 from headcount.bench.targets.target import Target
 from headcount.models.configs.make import make_config
@@ -89,6 +90,17 @@ def test_counters_run_on_the_same_device_by_both_ways():
     (count,) = counting.count(case, ["ptflops-pytorch"]).tools
     (tool,) = counting.count(Target("moh-vit-s-75"), ["ptflops-pytorch"]).tools
     assert (count.device, count.macs) == (tool.device, tool.macs) == ("cpu", 10_475_011_272)
+
+
+def test_count_of_a_layer_is_checked_against_its_closed_form(monkeypatch):
+    def count():
+        target = Target("mha", {"num_heads": 3, "head_dim": 5, "d_model": 7}, lengths={"seq_len": 11})
+        return module.count(target, given=Assumptions(), roots={}).disagreement
+
+    assert count() is None
+    of_four_heads = SimpleNamespace(of=lambda *of: replace(Case.of(*of), sizes={"h": 4, "g": 4}))
+    monkeypatch.setattr(module, "Case", of_four_heads)
+    assert count() == f"q_proj: {11 * 7 * 15:,} MACs counted, {11 * 7 * 20:,} in closed form"
 
 
 @pytest.mark.parametrize("name", PRESETS)

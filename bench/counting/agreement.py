@@ -1,0 +1,44 @@
+"""Compare a count with its closed form, module by module. Imports no torch."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from headcount.bench.contractions.summary import folded
+from headcount.bench.counting.result import Count
+from headcount.formulas.ledger import Entry, Size
+from headcount.formulas.rank import Transfer
+
+
+def difference(
+    count: Count, entries: Iterable[Entry], params: Size, transfers: Iterable[Transfer] = (), phases: Sequence[str] = ()
+) -> str | None:
+    """Return the first module or collective in which a count differs from its closed form; None where it is equal.
+
+    ``entries`` are the products of the closed form, ``params`` its parameters, ``transfers`` its collectives, of which
+    both have those of ``phases``.
+    """
+    closed = _amounts(entries, params, transfers, phases)
+    counted = _amounts(count.ledger, count.params, count.collectives, phases)
+    for name, unit in closed | counted:
+        if closed[name, unit] != counted[name, unit]:
+            numbers = f"{counted[name, unit]:,} {unit} counted, {closed[name, unit]:,} in closed form"
+            return f"{name or 'the model'}: {numbers}"
+    return None
+
+
+def _amounts(
+    entries: Iterable[Entry], params: Size, transfers: Iterable[Transfer], phases: Sequence[str]
+) -> Counter[tuple[str, str]]:
+    """Return MACs by module, parameters, and elements sent by collective, axis and pass, each with its unit.
+
+    Repeated layers are one; a sum of gradients belongs to the backward pass.
+    """
+    out: Counter[tuple[str, str]] = Counter()
+    for entry in entries:
+        out[folded(entry.path), "MACs"] += entry.macs
+    out["parameters", "elements"] = params
+    for one in transfers:
+        if one.phase in phases:
+            when = "forward" if one.phase == "forward" else "backward"
+            out[f"{one.kind} over {one.axis}, {when}", "elements sent"] += one.sent
+    return out
