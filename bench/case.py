@@ -6,6 +6,7 @@ Importable without torch.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cached_property, partial
 from importlib import import_module
 from types import ModuleType
@@ -146,6 +147,10 @@ class Case:
             raise UsageError("causal queries are the last tokens of the keys, and here are more queries than keys")
         attention = self.ledger.select(lambda entry: re.fullmatch(paths, entry.path))
         return self.ledger.macs - attention.macs + causal_half(attention, window).macs
+
+    def activation_bytes(self, name: str, element_bytes: int | Fraction) -> int | None:
+        """Return the bytes of a column of activations where they have a closed form; None where they are measured."""
+        return None
 
     @cached_property
     def ranks(self) -> tuple[RankCost, ...]:

@@ -2,15 +2,27 @@
 
 import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from math import ceil
 
-from headcount.bench.accounts import RECIPES, Assumptions, NoAccount, context, encoder_macs, step, with_last_logits
+from headcount.bench.accounts import (
+    RECIPES,
+    Assumptions,
+    NoAccount,
+    context,
+    encoder_macs,
+    step,
+    value_of,
+    with_last_logits,
+)
 from headcount.bench.budget.plans import plans
 from headcount.bench.case import Case
 from headcount.bench.cli import Parser, add_output, serve
+from headcount.bench.closed_form.case import configuration_case
+from headcount.bench.closed_form.store import find_activations
 from headcount.bench.column import BAD, GOOD, Column, bytes_column
 from headcount.bench.counting.count import count
 from headcount.bench.counting.result import Unknown
@@ -186,7 +198,7 @@ def command(args: argparse.Namespace) -> Result:
     if has_closed_form(demand.target.spec):
         parts = demand.parts()
     else:
-        parts, largest = _count_parts(demand)
+        parts, largest = _parts_of_module(demand)
     notes = [*_notes(args, demand)]
     if len(cards) > 1:
         return _of_cards(args, demand, parts, cards, largest, notes)
@@ -264,6 +276,58 @@ def _least(demand: Demand, ranks: int) -> Demand:
     if not found:
         raise UsageError(f"no plan of {ranks:,} ranks fits the sizes of {demand.target.spec}")
     return replace(demand, plan=min(found, key=found.__getitem__))
+
+
+def _closed_parts(demand: Demand) -> dict[str, int]:
+    """Return the bytes of each part of a configuration, by its closed form.
+
+    Raises UsageError, or another error of a closed form, where it has none or its activations have none.
+    """
+    given, target = demand.given, demand.target
+    case = configuration_case(target)
+    if demand.training:
+        frozen, params = case.ledger.frozen_params, case.ledger.params
+        found = {}
+        for name, size in RECIPES[given.optimizer].items():
+            found[name] = size * (params if name == "weights" else params - frozen)
+        return {**found, ACTIVATIONS: value_of("saved_bytes", case, given)}
+    weights = case.config.weight_bytes
+    found = {"weights": ceil(given.weight_bytes * case.ledger.params) if given.weight_bytes else weights}
+    with suppress(NoAccount):
+        found[CACHE] = value_of("kv_bytes", case, given)
+    # the context of one sequence is read at a time
+    one = replace(case, lengths={**case.lengths, "batch_size": 1})
+    return {**found, ACTIVATIONS: value_of("peak_forward_bytes", one, given)}
+
+
+def _largest_closed(demand: Demand, memory: int) -> dict[str, int]:
+    """Return the largest batch, and the largest context or length, of a configuration with a closed form."""
+
+    name = "saved_bytes" if demand.training else "peak_forward_bytes"
+    activations = find_activations(demand.target, name)
+
+    def fits(**lengths: int) -> bool:
+        # of a length whose activations are not known, those of a longer one
+        if "seq_len" in lengths:
+            known = activations.next_known(lengths["seq_len"])
+            if known is None:
+                return False
+            lengths["seq_len"] = known
+        try:
+            return sum(_closed_parts(demand.at(**lengths)).values()) <= memory
+        except (UsageError, ConfigError, NoAccount):
+            return False
+
+    batch = _bisect(lambda n: fits(batch_size=n))
+    return {"batch": batch, "length" if demand.training else "context": _bisect(lambda n: fits(seq_len=n))}
+
+
+def _parts_of_module(demand: Demand) -> tuple[dict[str, int], Largest]:
+    """Return the bytes of each part, and the largest lengths by the memory: by a closed form, else by a count."""
+    if is_configuration(demand.target.spec):
+        with suppress(UsageError, ConfigError, NoAccount):
+            return _closed_parts(demand), partial(_largest_closed, demand)
+    return _count_parts(demand)
 
 
 def _count_parts(demand: Demand) -> tuple[dict[str, int], Largest]:
@@ -355,6 +419,9 @@ def _notes(args: argparse.Namespace, demand: Demand) -> Iterator[str]:
         what = "that the forward pass keeps for the gradients" if demand.training else "that are alive at once at most"
         of = ", of one sequence" if is_configuration(demand.target.spec) and not demand.training else ""
         yield f"Activations: the bytes {what}, as the model runs on meta, with fused attention{of}."
+    if is_configuration(demand.target.spec):
+        with suppress(UsageError, ConfigError):
+            yield from configuration_case(demand.target).notes
     kept = f"{args.reserve:,} bytes are" if args.reserve else "Nothing is"
     yield f"{kept} kept for CUDA and for fragments of the allocator (--reserve)."
 

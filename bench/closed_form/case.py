@@ -3,18 +3,21 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
 
 from headcount.bench.case import Case
-from headcount.bench.closed_form.store import find_closed_form
+from headcount.bench.closed_form.store import find_activations, find_closed_form
 from headcount.bench.closed_form.terms import ClosedForm, Mask
 from headcount.bench.errors import UsageError
 from headcount.bench.targets.target import Target
 from headcount.formulas.ledger import Ledger, Size
 from headcount.models.configs.base import ConfigError
 
+ELEMENT_BYTES = 2
+"""Bytes of a number of activations that have a closed form."""
 LENGTHS = ("batch_size", "seq_len")
 """Input lengths of a causal decoder."""
 
@@ -110,6 +113,15 @@ class ConfigurationCase(Case):
             raise UsageError(self.config.no_mask)
         B, T = self._sizes(self.lengths["seq_len"])
         return self.config.masked(B, T, None if window is None else Mask(window=window)).macs
+
+    def activation_bytes(self, name: str, element_bytes: int | Fraction) -> int:
+        """Return the bytes of a column of activations. Raises UsageError where they have no closed form."""
+        if element_bytes != ELEMENT_BYTES:
+            raise UsageError(f"activations have a closed form at {ELEMENT_BYTES} bytes per element")
+        found = find_activations(self.target, name).value(self.lengths["batch_size"], self.lengths["seq_len"])
+        if found is None:
+            raise UsageError(f"{name} have no closed form here; headcount count {self.name} measures them")
+        return found
 
     def letters(self) -> tuple[str, ...]:
         """Return T, where all sizes are polynomials in it."""

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby, zip_longest
 from math import prod
@@ -29,10 +29,7 @@ PROVED_FORWARD, PROVED_STEP = Lengths(1, 13), Lengths(1, 1, 9)
 _TRAINED = (2, 7)
 BEYOND = 23
 """Tokens beyond every window and chunk of the run that proves a form."""
-_WINDOWS = re.compile(r"window(_size)?$|attention_chunk_size$")
-_CHUNKS = re.compile(r"chunk_(size|length)$")
 _LAYER = re.compile(r"((?:.*?\.)??)(\d+)(?=\.|$)")
-_POSITIONS = re.compile(r"(wpe|position_embeddings?|embed_positions)$")
 _NONE = "no closed form: "
 EXPERT_KINDS = ("expert_linear", "expert_bias")
 
@@ -51,10 +48,7 @@ class _Derivation:
 
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
-        fields = list(_integers(decoder.module.config.to_dict()))
-        self._windows = tuple(sorted({size for name, size in fields if size > 1 and _WINDOWS.search(name)}))
-        self._chunks = tuple(sorted({size for name, size in fields if size > 1 and _CHUNKS.search(name)}))
-        self._positions = _positions(decoder.module)
+        self._windows, self._chunks, self._positions = decoder.windows, decoder.chunks, decoder.positions
         self._unpriced = ""
         self._order = {path: place for place, (path, _) in enumerate(decoder.module.named_modules())}
         self._beyond = BEYOND + max((*self._windows, *self._chunks), default=0)
@@ -180,7 +174,7 @@ class _Derivation:
         try:
             runs = []
             for at in lengths:
-                check_masks_fit((self._decoder._ids(at.B, at.T, "cpu"),))
+                check_masks_fit((self._decoder.ids(at.B, at.T, "cpu"),))
                 runs.append(self._decoder.masked(at))
         except NoAccount as reason:
             return list(forward), str(reason)
@@ -222,25 +216,6 @@ class _Derivation:
 
 def _attention(items: Iterable[Item]) -> list[Item]:
     return [item for item in items if item.kind in ("scores", "values")]
-
-
-def _integers(data: Any, name: str = "") -> Iterator[tuple[str, int]]:
-    """Iterate over the integers of a configuration with their names."""
-    if isinstance(data, Mapping):
-        for key, value in data.items():
-            yield from _integers(value, str(key))
-    elif type(data) is int:
-        yield name, data
-
-
-def _positions(module: Any) -> int | None:
-    """Return the most tokens that the tables of learned positions have places for."""
-    found = []
-    for path, table in module.named_modules():
-        if _POSITIONS.search(path) and hasattr(table, "num_embeddings"):
-            first = getattr(table, "offset", 0) or (0 if table.padding_idx is None else table.padding_idx + 1)
-            found.append(table.num_embeddings - first)
-    return min(found, default=None)
 
 
 def _aligned(runs: Sequence[Sequence[Item]]) -> list[tuple[Item, ...]]:

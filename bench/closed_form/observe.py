@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -26,6 +27,9 @@ from headcount.bench.targets.user_code import UserCodeError, run_user_code
 from headcount.bench.trace.events import Trace, tensors_in
 
 IDS = "input_ids"
+_WINDOWS = re.compile(r"window(_size)?$|attention_chunk_size$")
+_CHUNKS = re.compile(r"chunk_(size|length)$")
+_POSITIONS = re.compile(r"(wpe|position_embeddings?|embed_positions)$")
 
 
 @dataclass(frozen=True)
@@ -111,16 +115,36 @@ class Decoder:
         return self._built.notes
 
     @cached_property
+    def windows(self) -> tuple[int, ...]:
+        """The windows and the ranges of attention that the configuration states, whether a layer has them or not."""
+        return self._sizes(_WINDOWS)
+
+    @cached_property
+    def chunks(self) -> tuple[int, ...]:
+        """The chunks of scans that it states."""
+        return self._sizes(_CHUNKS)
+
+    def _sizes(self, names: re.Pattern) -> tuple[int, ...]:
+        fields = _integers(self.module.config.to_dict())
+        return tuple(sorted({size for name, size in fields if size > 1 and names.search(name)}))
+
+    @cached_property
+    def positions(self) -> int | None:
+        """The most tokens that tables of learned positions have places for; None without such a table."""
+        return _positions(self.module)
+
+    @cached_property
     def _cache_name(self) -> str | None:
         names = inspect.signature(self.module.forward).parameters
         return next((name for name in CACHES if name in names), None)
 
-    def _ids(self, B: int, T: int, device: str = META) -> Tensor:
+    def ids(self, B: int, T: int, device: str = META) -> Tensor:
+        """Return token ids."""
         return torch.ones(B, T, dtype=torch.long, device=device)
 
     def forward(self, at: Lengths) -> Observed:
         """Return a pass over new tokens without stored ones; the first one finds what it does with the parameters."""
-        count = self._counted((self.module, (), {IDS: self._ids(at.B, at.T)}), at)
+        count = self._counted((self.module, (), {IDS: self.ids(at.B, at.T)}), at)
         if not self.weights:
             self._find_weights(count)
         return self._observed(count, at)
@@ -130,13 +154,13 @@ class Decoder:
         options = {**self._options, "backward": True}
         count = run_user_code(
             f"a training step at {at}",
-            lambda: RecordedCall(self.module, (), {IDS: self._ids(at.B, at.T)}, **options).headcount,
+            lambda: RecordedCall(self.module, (), {IDS: self.ids(at.B, at.T)}, **options).headcount,
         )
         return count.macs - sum(entry.size for entry in count.ledger if entry.kind.endswith("_recompute"))
 
     def masked(self, at: Lengths) -> Observed:
         """Return a pass whose masks have values, as they have on the CPU; weights have none."""
-        ids = self._ids(at.B, at.T, "cpu")
+        ids = self.ids(at.B, at.T, "cpu")
         count = self._counted(with_fake_weights((self.module, (), {IDS: ids}), FakeWeights(seed=0)), at)
         return self._observed(count, at)
 
@@ -158,7 +182,7 @@ class Decoder:
             lambda _, args, kwargs: (args, {**kwargs, name: rebuild(kwargs[name])}), with_kwargs=True
         )
         try:
-            count = self._counted((self.module, (), {IDS: self._ids(at.B, 1), name: tensors}), at)
+            count = self._counted((self.module, (), {IDS: self.ids(at.B, 1), name: tensors}), at)
         finally:
             handle.remove()
         return self._observed(count, at, shapes, _elements(_tensors_in(made[0])))
@@ -166,7 +190,7 @@ class Decoder:
     def fill(self, at: Lengths) -> Any:
         """Return the cache after ``at.n`` tokens. Raises UserCodeError where there is none."""
         with torch.no_grad():
-            ids = self._ids(at.B, at.n)
+            ids = self.ids(at.B, at.n)
             out = run_user_code("filling the cache", lambda: self.module(**{IDS: ids, "use_cache": True}))
         cache = getattr(out, str(self._cache_name), None)
         if cache is None:
@@ -214,6 +238,25 @@ class Decoder:
             is_read = read.get(weight.storages[0], 0) >= prod(weight.shape)
             self.weights[weight.name] = Weight(weight.shape, weight.trainable, share, weight.name in used, is_read)
         self.weight_bytes = sum(weight.bytes for weight in trace.weights)
+
+
+def _integers(data: Any, name: str = "") -> Iterator[tuple[str, int]]:
+    """Iterate over the integers of a configuration with their names."""
+    if isinstance(data, Mapping):
+        for key, value in data.items():
+            yield from _integers(value, str(key))
+    elif type(data) is int:
+        yield name, data
+
+
+def _positions(module: Any) -> int | None:
+    """Return the most tokens that the tables of learned positions have places for."""
+    found = []
+    for path, table in module.named_modules():
+        if _POSITIONS.search(path) and hasattr(table, "num_embeddings"):
+            first = getattr(table, "offset", 0) or (0 if table.padding_idx is None else table.padding_idx + 1)
+            found.append(table.num_embeddings - first)
+    return min(found, default=None)
 
 
 def _items(trace: Trace, by_event: Any) -> tuple[list[Item], list[Item]]:

@@ -4,17 +4,18 @@ import hashlib
 import json
 import os
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import headcount
-from headcount.bench.closed_form.terms import ClosedForm
+from headcount.bench.closed_form.terms import Bytes, ClosedForm
 from headcount.bench.env import versions
 from headcount.bench.errors import UsageError, read_file
 from headcount.bench.output.files import ensure_dir, write
 from headcount.bench.output.progress import stage
 from headcount.bench.result_cache import digest
-from headcount.bench.targets.process import run_isolated
+from headcount.bench.targets.process import ProcessExited, run_isolated
 from headcount.bench.targets.target import Target
 from headcount.formulas.published.typed import from_data, to_data
 
@@ -30,20 +31,55 @@ SOURCES = (
 """What a closed form depends on, besides the libraries."""
 
 
+@dataclass(frozen=True)
+class Refusal:
+    """Why a configuration has no closed form."""
+
+    refused: str
+
+
 def find_closed_form(target: Target) -> ClosedForm:
     """Return the closed form of a configuration: the stored one, or a new one, which is proved and stored.
 
     Raises what run_isolated does.
     """
-    key = _key(target)
-    if key and (found := _read(key)):
+    return _find(ClosedForm, "derivation", target)
+
+
+def find_activations(target: Target, name: str) -> Bytes:
+    """Return the bytes of the column ``name`` of activations, stored as closed forms are."""
+    return _find(Bytes, "activations", target, name)
+
+
+_FOUND: dict[str, Any] = {}
+"""What this process has found, by target and words."""
+
+
+def _find(kind: Any, file: str, target: Target, *words: str) -> Any:
+    """Return what ``derive`` of a file of this package returns for a target: the stored one, or a new one."""
+    name = repr((file, words, replace(target, lengths={}), folder()))
+    if name not in _FOUND:
+        _FOUND[name] = _find_stored(kind, file, target, *words)
+    found = _FOUND[name]
+    if isinstance(found, Refusal):
+        raise UsageError(found.refused)
+    return found
+
+
+def _find_stored(kind: Any, file: str, target: Target, *words: str) -> Any:
+    key = _key(target, file, *words)
+    if key and (found := _read(Refusal, key) or _read(kind, key)):
         return found
     plain = replace(target, lengths={"batch_size": 1, "seq_len": 8})
-    with stage(f"deriving the closed form of {target.spec}"):
-        found = run_isolated(
-            "headcount.bench.closed_form.derivation:derive", plain, code=target.code, label=target.spec
-        )
-    if key := key or _key(target):
+    task = f"headcount.bench.closed_form.{file}:derive"
+    with stage(f"deriving {words[0] if words else 'the closed form'} of {target.spec}"):
+        try:
+            found = run_isolated(task, plain, *words, code=target.code, label=target.spec)
+        except ProcessExited:
+            raise
+        except UsageError as error:
+            found = Refusal(str(error))
+    if key := key or _key(target, file, *words):
         # a folder that cannot be written to costs time, and no answer
         with suppress(UsageError):
             write(ensure_dir(folder()) / f"{key}.json", json.dumps(to_data(found)))
@@ -57,21 +93,23 @@ def folder() -> Path:
     return Path(own or Path(caches) / "headcount") / "closed_forms"
 
 
-def _read(key: str) -> ClosedForm | None:
+def _read(kind: Any, key: str) -> Any:
+    """Return what is stored under a key; None where it is nothing that can be read."""
     path = folder() / f"{key}.json"
     try:
-        return from_data(ClosedForm, json.loads(path.read_text("utf-8")))
+        return from_data(kind, json.loads(path.read_text("utf-8")))
     except (OSError, ValueError, TypeError):
         # derived again
         return None
 
 
-def _key(target: Target) -> str | None:
+def _key(target: Target, *words: str) -> str | None:
     """Return the digest of all that a closed form depends on; None for a name that is not in the hub's cache."""
     content = _content(target.spec)
     if content is None:
         return None
     found = {
+        "words": words,
         "content": hashlib.sha256(content).hexdigest(),
         "settings": {name: target.settings[name] for name in sorted(target.settings)},
         "options": [target.dtype, target.elementwise, target.formula_set, dict(target.formulas)],

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from headcount.formulas.ledger import CountedWeights, Entry, Ledger, Size, divide, least
 
@@ -138,6 +139,45 @@ class Stored:
             kept, before = (least(tokens, self.window - 1) for tokens in (kept, before))
         tokens = {"cache": kept, "cache_write": T, "cache_read": before + T}
         return [Entry(self.path, kind, {"B": B, "S": size, **self.sizes}, self.times) for kind, size in tokens.items()]
+
+
+@dataclass(frozen=True)
+class Range:
+    """Bytes as a polynomial of B and T, of at least ``start`` and at most ``stop`` tokens.
+
+    ``first`` + B ``more``, each the coefficients of 1, T and T^2, ``over`` a number.
+    """
+
+    start: int
+    stop: int | None
+    first: tuple[int, ...]
+    more: tuple[int, ...]
+    over: int = 1
+
+    def value(self, B: int, T: int) -> int | Fraction:
+        """Return the bytes."""
+        parts = zip(self.first, self.more, strict=True)
+        return divide(sum((a + B * b) * T**power for power, (a, b) in enumerate(parts)), self.over)
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """Bytes of activations by ranges of lengths."""
+
+    ranges: tuple[Range, ...] = ()
+
+    def next_known(self, T: int) -> int | None:
+        """Return the least length from T on whose bytes are known; None where none is."""
+        starts = [max(T, one.start) for one in self.ranges if one.stop is None or T <= one.stop]
+        return min(starts, default=None)
+
+    def value(self, B: int, T: int) -> int | None:
+        """Return the bytes of B sequences of T tokens; None where they are not known."""
+        for one in self.ranges:
+            if one.start <= T and (one.stop is None or T <= one.stop):
+                found = one.value(B, T)
+                return found if isinstance(found, int) else None
+        return None
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ def tables(case: Case, count: Count, heading: str) -> list[Table[LedgerRow]]:
 
     _, kind_column, _, *costs = columns = columns_of(LedgerRow)
     notes = [f"Input: {describe_input(case.lengths)}.", *case.notes, ABOUT]
-    facts = {"count": count, "input": dict(case.lengths)}
+    facts = {"count": count.with_values(notes=tuple(case.notes)), "input": dict(case.lengths)}
     entries = Table(name, heading, columns, rows, notes, facts=facts, detail=True)
     return [entries, Table(f"{name}-kinds", f"{name}: by kind", [kind_column, *costs], kinds)]
 

@@ -1,0 +1,68 @@
+"""Bytes of a configuration's activations as polynomials of B and T: measured at a few lengths, proved at two others."""
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from math import lcm
+
+from headcount.bench.closed_form.case import ELEMENT_BYTES
+from headcount.bench.closed_form.observe import IDS, Decoder
+from headcount.bench.closed_form.solve import Lengths
+from headcount.bench.closed_form.terms import Bytes, Range
+from headcount.bench.counting.count import ACTIVATIONS
+from headcount.bench.targets.target import Target
+from headcount.bench.targets.user_code import run_user_code
+from headcount.bench.trace.memory import measure_activations
+
+TOKENS = (8, 19, 37)
+"""Tokens of the runs that give a polynomial, behind those of the window."""
+LATER = 500
+"""Tokens behind the window where the largest of several operations is the same at every further length."""
+
+
+def derive(target: Target, name: str) -> Bytes:
+    """Return the bytes of the column ``name`` of a configuration; without ranges where they are no polynomial."""
+    decoder = Decoder(target)
+    field, training = ACTIVATIONS[name]
+
+    def measured(at: Lengths) -> int:
+        ids = decoder.ids(at.B, at.T)
+        options = {"training": training, "element_bytes": ELEMENT_BYTES}
+        found = run_user_code(f"a run at {at}", lambda: measure_activations(decoder.module, (), {IDS: ids}, **options))
+        return getattr(found, field)
+
+    window, most = max(decoder.windows, default=0), decoder.positions
+    ranges = []
+    if window > TOKENS[-1]:
+        ranges.append(_range(measured, 0, window, window))
+    for start in (window, 8 * window + LATER):
+        if most is None or start + TOKENS[-1] < most:
+            beyond = _range(measured, start, None, most)
+            if beyond is not None:
+                ranges.append(beyond)
+                break
+    return Bytes(tuple(one for one in ranges if one is not None))
+
+
+def _range(measured: Callable[[Lengths], int], start: int, stop: int | None, most: int | None) -> Range | None:
+    """Return the polynomial of lengths from ``start`` on; None where two further lengths do not have it."""
+    tokens = [start + more for more in TOKENS]
+    values = [[measured(Lengths(B, T)) for T in tokens] for B in (1, 2)]
+    # of one sequence, and what each further one adds
+    one, two = (_quadratic(tokens, row) for row in values)
+    more = [b - a for a, b in zip(one, two, strict=True)]
+    first = [a - b for a, b in zip(one, more, strict=True)]
+    over = lcm(*(Fraction(value).denominator for value in (*first, *more)))
+    whole = [tuple(int(over * value) for value in values) for values in (first, more)]
+    found = Range(start + 1, stop, *whole, over)
+    places = [Lengths(3, start + 29), Lengths(1, 4 * start + 61)]
+    if most is not None:
+        places = [Lengths(at.B, min(at.T, most)) for at in places]
+    return found if all(found.value(at.B, at.T) == measured(at) for at in places) else None
+
+
+def _quadratic(tokens: Sequence[int], values: Sequence[int]) -> list[Fraction]:
+    """Return the coefficients of 1, T and T^2 of the polynomial through three points."""
+    (a, b, c), (x, y, z) = tokens, values
+    slope = Fraction(y - x, b - a)
+    curve = (Fraction(z - y, c - b) - slope) / (c - a)
+    return [x - slope * a + curve * a * b, slope - curve * (a + b), curve]

@@ -1,0 +1,110 @@
+"""Configurations in commands: columns, comparisons and cards by a closed form that is proved once."""
+
+import json
+
+import pytest
+
+from headcount.bench.budget import fit
+from headcount.bench.closed_form import derivation, solve, store
+from headcount.bench.commands import compare, count
+from headcount.bench.targets.target import Target
+from headcount.bench.targets.user_code import UserCodeError
+from tests.bench.closed_form.families import BASE, config
+
+pytest.importorskip("transformers", reason="the optional extra hf is not installed")
+
+PARAMS = 2 * 53 * 24 + 3 * (2 * 24 * 24 + 2 * 24 * 12 + 3 * 24 * 32 + 2 * 24) + 24
+
+
+def table(command, capsys, *words, name=None):
+    """Return the exit code and one table of a command."""
+    code = command.main([*words, "--format", "json"])
+    tables = json.loads(capsys.readouterr().out)["tables"]
+    return code, next(one for one in tables if name in (None, one["name"]))
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, warm):
+    """A folder with configurations of a LLaMA, plain.json, and of one with a window of 5, window.json."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(store, "_FOUND", {})
+    (tmp_path / "plain.json").write_text(
+        json.dumps({"model_type": "llama", "architectures": ["LlamaForCausalLM"], **BASE})
+    )
+    (tmp_path / "window.json").write_text(json.dumps(config("mistral")))
+    return tmp_path
+
+
+def test_window_bounds_cache_and_step(folder, capsys):
+    words = ["--counter", "closed-form", "--columns", "kv_bytes", "decode_macs", "windowed_macs"]
+    for T in (4, 300):
+        _, found = table(count, capsys, "window.json", *words, "--seq-len", str(T), name="memory")
+        (row,) = found["rows"]
+        # 2 key/value heads of 6, bfloat16, of the last 4 tokens; a query sees 5
+        assert row["kv_bytes"] == 3 * 2 * 2 * 6 * 2 * min(T, 4)
+        step = PARAMS - 53 * 24 - 7 * 24
+        assert row["decode_macs"] == step + 3 * 2 * 24 * min(T, 5)
+        pairs = sum(min(t, 5) for t in range(1, T + 1))
+        assert row["windowed_macs"] == T * step + 3 * 2 * 24 * pairs
+
+
+def test_proved_form_is_read_again(folder, capsys, monkeypatch):
+    words = ["plain.json", "--counter", "closed-form", "--seq-len", "100"]
+    assert table(count, capsys, *words)[0] == 0
+    monkeypatch.setattr(store, "_FOUND", {})
+    monkeypatch.setattr(store, "run_isolated", None)
+    code, found = table(count, capsys, *words)
+    assert code == 0 and "equal the count at" in json.dumps(found)
+
+
+def test_other_content_or_versions_are_proved_again(folder, monkeypatch):
+    target = Target("plain.json")
+    keys = [store._key(target), store._key(Target("plain.json", settings={"num_hidden_layers": 2}))]
+    monkeypatch.setattr(store, "versions", lambda names: {"torch": "0"})
+    keys.append(store._key(target))
+    (folder / "plain.json").write_text(json.dumps(config("mistral")))
+    keys.append(store._key(target))
+    assert len(set(keys)) == 4
+
+
+def test_wrong_form_is_refused_by_its_entry(folder, monkeypatch):
+    solved = solve.Solver.solve
+
+    def wrong(self, values, **options):
+        """Take a size that does not depend on the batch for one that does, where the runs do not tell."""
+        found = solved(self, values, **options)
+        if found and any(one.of == "T" for one in found) and not options.get("keys"):
+            return [one for one in found if one.of != "T"] + [solve.Factor("", 7)]
+        return found
+
+    monkeypatch.setattr(solve.Solver, "solve", wrong)
+    with pytest.raises(UserCodeError, match=r"model\.embed_tokens embedding counts"):
+        derivation.derive(Target("plain.json", lengths={"seq_len": 8}))
+
+
+def test_crossover_of_configurations(folder, capsys):
+    plain = json.loads((folder / "plain.json").read_text())
+    for name, changed in (("wide", {"intermediate_size": 77}), ("heads", {"num_attention_heads": 6})):
+        (folder / f"{name}.json").write_text(json.dumps(plain | changed))
+    _, found = table(compare, capsys, "heads.json", "wide.json", "--seq-len", "16", name="compare-crossovers")
+    # two heads of width 6 more against 45 units of three matrices: 2 x 24 x 12 T + 2 x 12 T^2 = 3 x 24 x 45 T
+    assert [(row["below"], row["above"]) for row in found["rows"]] == [(110, 111), (111, 112)]
+    assert all(row["counted"] == "torch" and not row["failures"] for row in found["rows"])
+
+
+def test_largest_context_is_the_last_that_fits(folder, capsys):
+    words = ["plain.json", "--on", "200k", "--batch-size", "3", "--context"]
+    most = table(fit, capsys, *words, "32")[1]["largest"]
+    assert most["context"] > 32
+    assert [table(fit, capsys, *words, str(length))[0] for length in (most["context"], most["context"] + 1)] == [0, 1]
+
+
+@pytest.mark.parametrize(("words", "named"), [
+    (["plain.json"], "T=128"), (["plain.json", "--seq-len", "0"], "at least 1"),
+    (["plain.json", "--seq-len", "8", "--tgt-len", "3"], "tgt_len"),
+    (["window.json", "--seq-len", "8", "--columns", "decode_macs", "--window", "3"], "window of 5"),
+])  # fmt: skip
+def test_wrong_words_are_named(words, named, folder, capsys):
+    code = count.main([*words, "--counter", "closed-form"])
+    out = capsys.readouterr()
+    assert named in out.err + out.out and (code == 2 or "window" in named)
