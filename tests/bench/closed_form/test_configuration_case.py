@@ -4,11 +4,15 @@ import json
 
 import pytest
 
+from headcount.bench.accounts import Assumptions, values
 from headcount.bench.budget import fit
+from headcount.bench.case import Case
 from headcount.bench.closed_form import derivation, solve, store
+from headcount.bench.closed_form.case import configuration_case
 from headcount.bench.commands import compare, count
 from headcount.bench.targets.target import Target
 from headcount.bench.targets.user_code import UserCodeError
+from headcount.formulas.conventions import TRAINING
 from tests.bench.closed_form.families import BASE, config
 
 pytest.importorskip("transformers", reason="the optional extra hf is not installed")
@@ -108,3 +112,38 @@ def test_wrong_words_are_named(words, named, folder, capsys):
     code = count.main([*words, "--counter", "closed-form"])
     out = capsys.readouterr()
     assert named in out.err + out.out and (code == 2 or "window" in named)
+
+
+LATENT = {
+    "num_dense_layers": 1, "expert_d_ff": 16, "num_shared_experts": 1, "ffn_num_experts": 8, "ffn_top_k": 2,
+    "num_heads": 4, "head_dim": 6, "rotary_dim": 4, "value_dim": 5, "kv_rank": 7, "query_rank": 11,
+}  # fmt: skip
+SIZES = {"d_model": 24, "d_ff": 32, "num_layers": 3, "vocab_size": 53}
+PRESETS = {
+    "llama": ("llama3-8b", {**SIZES, "num_heads": 4, "num_kv_heads": 2, "head_dim": 6}),
+    "deepseek_v3": ("deepseek-v3", {**SIZES, **LATENT}),
+}
+DECODED = (
+    "kv_bytes", "kv_token_bytes", "decode_macs", "decode_bytes", "prefill_last_macs", "generate_macs", "generate_bytes",
+    "causal_macs",
+)  # fmt: skip
+SAME = ("prefill_macs", "training_macs", "training_recompute_macs", "training_state_bytes", "macs_per_token")
+
+
+@pytest.mark.parametrize("kind", PRESETS)
+def test_configuration_has_the_columns_of_its_preset(kind, folder):
+    name, fields = PRESETS[kind]
+    (folder / "config.json").write_text(json.dumps(config(kind)))
+    lengths = {"batch_size": 2, "seq_len": 31}
+    preset = Case.of(name, fields, lengths)
+    found = configuration_case(Target("config.json", lengths=lengths))
+    assert (found.ledger.macs, found.ledger.params) == (preset.ledger.macs, preset.ledger.params)
+    # the library stores keys and values of all heads, and no latents
+    columns = SAME if kind == "deepseek_v3" else (*SAME, *DECODED)
+    for given in (Assumptions(context=100, window=40), Assumptions(context=70, generate=9)):
+        assert values(columns, found, given) == values(columns, preset, given)
+    for rule in TRAINING:
+        given = Assumptions(rule=rule)
+        assert (rule, values(["training_flops_per_step"], found, given)) == (
+            rule, values(["training_flops_per_step"], preset, given),
+        )  # fmt: skip
