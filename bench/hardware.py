@@ -84,8 +84,8 @@ def by_device(device: str) -> Hardware | None:
 
 
 def by_name(text: str) -> Hardware | None:
-    """Return the data sheet of a card by its name, with or without the maker, or its key; None for every other text."""
-    found = {_plain(alias): one for key, one in HARDWARE.items() for alias in (key, one.name, one.short_name)}
+    """Return the data sheet of a card by its name, with or without the maker; None for every other text."""
+    found = {_plain(alias): one for one in HARDWARE.values() for alias in (one.name, one.short_name)}
     return found.get(_plain(text))
 
 

@@ -75,7 +75,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     schedule.add_options(out, "--blocks", default=None)
     out.add_argument("--quick", action="store_true", help="two layers, one length, five blocks")
     out.add_argument("--estimate", action="store_true", help="print least and expected times, and measure nothing")
-    out.add_argument("--on", metavar="CARD", help="the card of --estimate, as of --list (default: H200 SXM)")
+    out.add_argument("--on", metavar="CARD", help="the card of --estimate, of --list (default: H200 SXM)")
     out.add_argument(
         "--hardware", choices=HARDWARE, metavar="NAME", help="data sheet of --list that replaces measured peaks"
     )

@@ -27,7 +27,7 @@ ROUTED = (
 )
 LOCKED = "lock model.py:make -o macs.lock"
 CHANGED = "lock --check macs.lock --set f=11"
-ESTIMATED = "latency --estimate --on h200 --layer mha-base --seq-len 128"
+ESTIMATED = "latency --estimate --on h200-sxm --layer mha-base --seq-len 128"
 TIMES = "latency compare a.jsonl b.jsonl"
 
 
@@ -133,8 +133,8 @@ LOCK = {
 LATENCY = {
     "latency-list": "latency --list",
     **in_formats("latency-estimate", ESTIMATED, "json", "csv"),
-    "latency-estimate-wide": "latency --estimate --on h200 --layer moa-8K8E128D --seq-len 512 --wide",
-    "latency-estimate": "latency --estimate --on a100 --layer moh-32x64-75 --pass both --seq-len 128",
+    "latency-estimate-wide": "latency --estimate --on h200-sxm --layer moa-8K8E128D --seq-len 512 --wide",
+    "latency-estimate": "latency --estimate --on a100-80gb-sxm --layer moh-32x64-75 --pass both --seq-len 128",
     "latency-compare": TIMES,
     **in_formats("latency-compare", TIMES, "json", "csv"),
     "latency-compare-devices": "latency compare --force a.jsonl elsewhere.jsonl",

@@ -130,7 +130,7 @@ LATENCY = [
     ("latency --tokens 8 --batch-size 2", 2, ["--tokens", "--batch-size"]),
     ("latency --json a --out-dir b", 2, ["--json", "--out-dir"]),
     ("latency --dtype int8", 2, ["'int8'", "float32", "bfloat16"]),
-    ("latency --on h200", 2, ["--on", "--estimate"]),
+    ("latency --on h200-sxm", 2, ["--on", "--estimate"]),
     ("latency --estimate --device cpu", 2, ["--on CARD", "cpu"]),
     ("latency --estimate --on h300", 2, ["H200 SXM", "H100 SXM", "h300"]),
     ("latency --device cuda", 3, ["CUDA", "cpu"]),

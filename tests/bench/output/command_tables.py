@@ -30,7 +30,7 @@ COMMANDS = (
     "convert llama3-8b s=16 r=8",
     "budget --macs 1.2G --params 250M",
     "derive --preset moa-8K8E128D --vars T,K,D",
-    "latency --estimate --on h200 --layer mha-base --seq-len 128",
+    "latency --estimate --on h200-sxm --layer mha-base --seq-len 128",
 )
 
 
