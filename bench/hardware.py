@@ -22,8 +22,8 @@ TRAINED_IN = ("bf16", "fp16")
 
 @dataclass(frozen=True)
 class Hardware:
-    """One data sheet: dense TFLOP/s by dtype, bytes of memory per second; bytes of memory and multiprocessors, None
-    where not read.
+    """One data sheet: dense TFLOP/s by dtype, bytes of memory per second; bytes of memory, multiprocessors, bytes per
+    second of the links of a node, and its cards, None where not read.
 
     hardware.toml describes each field.
     """
@@ -37,6 +37,8 @@ class Hardware:
     read: Mapping[str, Sequence[str]]
     memory_bytes: int | None = None
     multiprocessors: int | None = None
+    link_bytes_per_s: float | None = None
+    node_cards: int | None = None
 
     @property
     def short_name(self) -> str:

@@ -33,13 +33,14 @@ from headcount.bench.budget.candidates import METRICS, WORDS, costs
 from headcount.bench.budget.search import Answer, HostModel, layer_fields, no_cache, preset_for, search, table
 from headcount.bench.case import LENGTHS, Case, resolve_lengths, with_attention
 from headcount.bench.column import plural
+from headcount.bench.hardware import find_card, names
 from headcount.bench.output.arguments import COUNT, ELEMENT, SET, NameList, Value
 from headcount.bench.output.figure import figure
 from headcount.bench.result import Result
 from headcount.bench.variants.mha import NARROWED
 from headcount.bench.variants.variant import variant, variants_with
 from headcount.models.configs.base import ModelConfig
-from headcount.models.configs.numbers import parse_int
+from headcount.models.configs.numbers import parse_float, parse_int
 from headcount.models.configs.presets import parse_overrides, preset
 from headcount.models.configs.targets import read
 
@@ -48,6 +49,9 @@ DEFAULT = "moa"
 """The attention that is searched without --attention and without a preset."""
 SEARCHED = variants_with("search") | NARROWED
 SHARE = Value("share between 0 and 1", Fraction, lambda share: 0 <= share < 1)
+RATE = Value("bytes per second", parse_float, lambda rate: rate > 0)
+NODE = 8
+"""Ranks of a node where the card does not state them."""
 ROWS = Value("number of rows", parse_int, lambda rows: rows >= 0)
 MAX_DRAWN = 5000
 """At most so many grey points in a plot: more only make the file larger."""
@@ -93,13 +97,15 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         add(f"--{name.replace('_', '-')}", type=int, metavar="N", help=what)
     add("--cache-bytes", type=ELEMENT, metavar="N", default=2, help="bytes of a cached element (default: 2)")
     add("--device", choices=("cpu", "cuda"), default="cpu", help="device of stored latencies (default: cpu)")
+    add("--on", metavar="CARD", help=f"expected times there: {', '.join(names())}")
     add("--records", nargs="+", metavar="DIR", type=Path, help="add measured times from these folders")
     add("--plot", metavar="FILE", help="a scatter plot of the rows, .svg or .png")
     add = out.add_argument_group("parallel plans instead of sizes").add_argument
     add("--ranks", type=COUNT, metavar="N", help="list parallel plans of PRESET on N ranks")
     add("--global-batch", type=COUNT, metavar="N", help="sequences of a step over all ranks")
     add("--bytes", metavar="BUDGET", help="most bytes that a rank holds: 80G")
-    add("--ranks-per-node", type=COUNT, metavar="N", default=8, help="(default: 8)")
+    add("--ranks-per-node", type=COUNT, metavar="N", help="(default: the card's, else 8)")
+    add("--between-nodes", type=RATE, metavar="N", help="bytes per second of a rank to other nodes (default: 50G)")
     add_output(out)
     return out
 
@@ -130,8 +136,11 @@ def _plan_search(args: argparse.Namespace) -> Result:
         raise UsageError("--ranks needs PRESET, --global-batch and --bytes")
     name, fields, lengths = read(args.preset, args.set)
     case = Case.of(name, fields, lengths | _given_lengths(args))
-    sizes = args.ranks, args.global_batch, args.ranks_per_node, parse(args.bytes).high
-    return plans.result(case, *sizes, args.limit, float(args.min_distance))
+    card = find_card(args.on or "H100 SXM")
+    node = args.ranks_per_node or card.node_cards or NODE
+    sizes = args.ranks, args.global_batch, node, parse(args.bytes).high
+    cluster = plans.cluster_of(card, args.between_nodes)
+    return plans.result(case, *sizes, args.limit, float(args.min_distance), cluster)
 
 
 def _host_model(args: argparse.Namespace) -> tuple[HostModel, Case | None]:

@@ -9,30 +9,46 @@ from math import prod
 import numpy as np
 from sympy import divisors
 
+from headcount.bench.accounts import RECIPES, Assumptions
 from headcount.bench.budget.search import pareto_front
+from headcount.bench.card_times import DTYPE, kernels_of
 from headcount.bench.case import Case, describe_input
 from headcount.bench.column import Column, bytes_column, macs_column, plural
 from headcount.bench.errors import UsageError
+from headcount.bench.hardware import HARDWARE, Hardware
+from headcount.bench.performance.model import load
+from headcount.bench.performance.plan_time import SYNC, Cluster, PlanTimes, Sent, sent_by
 from headcount.bench.result import Result, Row, Table, columns_of, shown
+from headcount.formulas.backward import training_macs
 from headcount.formulas.plan import ORDER as AXES
 from headcount.formulas.plan import Plan, PlanError
 from headcount.formulas.rank import BYTES, PARAMETER, RankCost, Ranks
 
-OBJECTIVES = ("between_bytes", "within_bytes", "held_bytes", "macs")
+OBJECTIVES = ("step_s", "between_bytes", "within_bytes", "held_bytes", "macs")
 """Costs of a plan, the most important first; lower is better."""
-_bytes = partial(bytes_column, priority=0)
+BETWEEN = 50e9
+"""Bytes per second of a card to other nodes by default, in one direction: an adapter of 400 Gbit/s for each card."""
 
 
 @dataclass(frozen=True)
 class PlanRow(Row):
-    """A plan without its microbatches, their number, and the costs of a step, the largest over ranks."""
+    """A plan without its microbatches, their number, and the costs of a step, the largest over ranks.
 
-    plan: str = shown(Column, "plan", wraps=20)
-    mb: int = shown(Column, "micro-\nbatches", kind="int", priority=2)
-    macs: int = shown(macs_column, "slowest rank,\nMACs", priority=0)
-    held_bytes: int = shown(_bytes, "held")
-    within_bytes: int = shown(_bytes, "sent in\na node")
-    between_bytes: int = shown(_bytes, "sent\nbetween")
+    ``step_s``: the expected seconds of a step; ``least_s``: at least. ``collectives_share``, ``stages_share``: of the
+    expected time, in percent. ``mfu``: model FLOPs over what all cards could do in that time, in percent.
+    """
+
+    plan: str = shown(Column, "plan", priority=0)
+    mb: int = shown(Column, "micro-\nbatches", kind="int", priority=5)
+    step_s: float = shown(Column, "step\nexpected", "s", kind="fixed", digits=3, priority=0)
+    least_s: float = shown(Column, "at\nleast", "s", kind="fixed", digits=3, priority=2)
+    mfu: float = shown(Column, "MFU", "%", kind="fixed", digits=1, priority=0)
+    collectives_share: float = shown(Column, "waits for\ncollectives", "%", kind="fixed", digits=1, priority=3)
+    stages_share: float = shown(Column, "waits for\nstages", "%", kind="fixed", digits=1, priority=3)
+    held_bytes: int = shown(partial(bytes_column, priority=1), "held")
+    macs: int = shown(macs_column, "slowest rank,\nMACs", priority=6)
+    within_bytes: int = shown(partial(bytes_column, priority=4), "sent in\na node")
+    between_bytes: int = shown(partial(bytes_column, priority=4), "sent\nbetween")
 
 
 def text(plan: Plan) -> str:
@@ -55,36 +71,78 @@ def plans(ranks: int, batch: int, node: int, experts: bool) -> Iterator[Plan]:
                             yield replace(own, ep=ep, zero=zero, recompute=recompute)
 
 
-def search(case: Case, ranks: int, batch: int, node: int, most_bytes: int) -> tuple[dict[Plan, dict[str, int]], int]:
+def cluster_of(card: Hardware, between: float | None = None) -> Cluster:
+    """Return the links of a card. Raises UsageError for one whose links were not read."""
+    if card.link_bytes_per_s is None:
+        known = [one.short_name for one in HARDWARE.values() if one.link_bytes_per_s]
+        raise UsageError(f"the links of {card.name} in a node are not known; choose from {', '.join(known)}")
+    card.check(DTYPE)
+    return Cluster(card, card.link_bytes_per_s, between or BETWEEN)
+
+
+def times_of(case: Case, cluster: Cluster) -> PlanTimes:
+    """Return the times of plans of ``case`` on a cluster, with AdamW in mixed precision."""
+    given = Assumptions()
+    return PlanTimes(cluster, RECIPES[given.optimizer], kernels_of(case, case.ledger, given).is_causal)
+
+
+Costs = dict[str, float]
+
+
+def search(
+    case: Case, ranks: int, batch: int, node: int, most_bytes: int, cluster: Cluster | None = None
+) -> tuple[dict[Plan, Costs], int]:
     """Return the costs of the plans that hold at most ``most_bytes``, and the number of all plans that fit the sizes.
 
     Raises UsageError where none does, with the plan that holds least.
     """
     experts = any("E" in entry.selects for entry in case.ledger)
     model, every = Ranks(case.ledger), plans(ranks, batch, node, experts)
-    fitting = {plan: costs for plan in every if (costs := plan_costs(model, plan, node))}
+    times = times_of(case, cluster or cluster_of(HARDWARE["h100"]))
+    fitting: dict[Plan, Costs] = {}
+    macs = training_macs(case.ledger)
+    for plan in every:
+        try:
+            costs = model.costs(plan)
+        except PlanError:
+            continue
+        sent = [sent_by(cost) for cost in costs]
+        fitting[plan] = plan_costs(costs, sent, plan, node)
+        if fitting[plan]["held_bytes"] <= most_bytes:
+            fitting[plan] |= step_costs(macs, costs, sent, plan, node, times)
     if not fitting:
         raise UsageError(f"no plan of {ranks:,} ranks fits the sizes of {case.name} and a batch of {batch:,}")
     within = {plan: costs for plan, costs in fitting.items() if costs["held_bytes"] <= most_bytes}
     if not within:
-        least, costs = min(fitting.items(), key=lambda found: found[1]["held_bytes"])
-        raise UsageError(f"no plan holds at most {most_bytes:,} bytes; {text(least)} holds {costs['held_bytes']:,}")
+        least, found = min(fitting.items(), key=lambda one: one[1]["held_bytes"])
+        raise UsageError(f"no plan holds at most {most_bytes:,} bytes; {text(least)} holds {found['held_bytes']:,}")
     return within, len(fitting)
 
 
-def plan_costs(model: Ranks, plan: Plan, node: int) -> dict[str, int] | None:
-    """Return the costs of a step over the whole batch, the largest over ranks; None where a plan does not fit."""
-    try:
-        costs = model.costs(plan)
-    except PlanError:
-        return None
+def plan_costs(costs: Sequence[RankCost], sent: Sequence[Sent], plan: Plan, node: int) -> Costs:
+    """Return what a rank sends, holds and computes in a step over the whole batch, the largest over ranks."""
     within = [axis for axis in AXES if _span(axis, plan) <= node]
     between = [axis for axis in AXES if axis not in within]
     return {
-        "between_bytes": max(_step_bytes(cost, between) for cost in costs),
-        "within_bytes": max(_step_bytes(cost, within) for cost in costs),
+        "between_bytes": max(_step_bytes(one, plan, between) for one in sent),
+        "within_bytes": max(_step_bytes(one, plan, within) for one in sent),
         "held_bytes": max(cost.state_bytes() + _kept_bytes(cost) for cost in costs),
         "macs": max(cost.step_macs for cost in costs) * plan.mb,
+    }
+
+
+def step_costs(
+    macs: int, costs: Sequence[RankCost], sent: Sequence[Sent], plan: Plan, node: int, times: PlanTimes
+) -> Costs:
+    """Return the time of a step over the whole batch, and the shares of waiting; ``macs``: of a trained microbatch."""
+    found = times.step(costs, sent, lambda axis: _span(axis, plan) <= node)
+    peak = times.cluster.card.macs_per_s[times.cluster.dtype] * plan.ranks
+    return {
+        "step_s": found.expected_s,
+        "least_s": found.least_s,
+        "mfu": 100 * macs * plan.mb * plan.dp / (found.expected_s * peak),
+        "collectives_share": 100 * found.collectives_s / found.expected_s,
+        "stages_share": 100 * found.stages_s / found.expected_s,
     }
 
 
@@ -96,10 +154,10 @@ def _span(axis: str, plan: Plan) -> int:
     return prod(getattr(plan, inner) for inner in outwards[: outwards.index(axis) + 1])
 
 
-def _step_bytes(cost: RankCost, axes: Sequence[str]) -> int:
+def _step_bytes(sent: Sent, plan: Plan, axes: Sequence[str]) -> int:
     """Return the bytes that a rank sends over ``axes`` in a step of all microbatches."""
-    moved = replace(cost, transfers=tuple(one for one in cost.transfers if one.axis in axes))
-    return moved.sent_bytes("forward", "backward") * cost.plan.mb + moved.sent_bytes("sync")
+    own = ((phase, size) for (axis, phase), (size, _) in sent.items() if axis in axes)
+    return sum(size * (1 if phase == SYNC else plan.mb) for phase, size in own)
 
 
 def _kept_bytes(cost: RankCost) -> int:
@@ -107,26 +165,43 @@ def _kept_bytes(cost: RankCost) -> int:
     return min(cost.plan.pp, cost.plan.mb) * cost.activation_elements() * BYTES[PARAMETER]
 
 
-def result(case: Case, ranks: int, batch: int, node: int, most_bytes: int, limit: int, min_distance: float) -> Result:
-    """Return a row for each listed plan of the front."""
-    within, fitting = search(case, ranks, batch, node, most_bytes)
+def result(
+    case: Case,
+    ranks: int,
+    batch: int,
+    node: int,
+    most_bytes: int,
+    limit: int,
+    min_distance: float,
+    cluster: Cluster | None = None,
+) -> Result:
+    """Return a row for each listed plan of the front, by expected time."""
+    cluster = cluster or cluster_of(HARDWARE["h100"])
+    within, fitting = search(case, ranks, batch, node, most_bytes, cluster)
     objectives = [np.array([costs[name] for costs in within.values()]) for name in OBJECTIVES]
     unknown = np.full(len(within), np.nan)
     listed = list(islice(pareto_front(objectives, unknown, objectives, min_distance), limit or None))
+    card = cluster.card
     notes = [
         f"Of a microbatch: {describe_input(case.lengths)}; {batch:,} sequences a step, {node} ranks a node. Costs are "
         "those of a step, the largest over ranks. tp stays in a node; ranks of tp are neighbours, then those of cp, "
         "dp and pp.",
+        f"Links of a {card.short_name}: {cluster.within_bytes_per_s / 1e9:g} GB/s each way in a node, and "
+        f"{cluster.between_bytes_per_s / 1e9:g} GB/s between nodes (--between-nodes). Assumed: collectives of tp, cp "
+        "and ep are waited for; those of weights and gradients run beside the kernels, and the longer counts; one "
+        "forward and one backward pass in turn on each stage, and sends between stages are hidden.",
+        load().statement(card),
         "Held: weights, gradients and AdamW's states in mixed precision, 16 bytes a parameter where nothing is "
         "divided, and a bound of the activations: the result of each operation once, 2 bytes an element, for as many "
         "microbatches as there are stages; with recompute=full the inputs of layers, and the results of one.",
-        f"On the front of less of every cost, rows at least {min_distance:.0%} apart in one cost (--min-distance 0 for "
-        "all). headcount count takes each plan as printed.",
+        f"On the front of less of every cost and less time, rows at least {min_distance:.0%} apart in one cost "
+        "(--min-distance 0 for all). headcount count takes each plan as printed.",
     ]
     every = list(within.items())
     rows = []
     for plan, costs in (every[index] for index in listed):
         rows.append(PlanRow(text(plan), plan.mb, **costs))
-    title = f"{case.name} on {ranks:,} ranks, at most {most_bytes:,} bytes each"
+    title = f"{case.name} on {ranks:,} {card.short_name}, at most {most_bytes:,} bytes each"
     found = f"{plural(len(rows), 'row')} of {len(within):,} plans within the bytes, of {fitting:,} that fit the sizes."
-    return Result([Table("plans", title, columns_of(PlanRow), rows, notes)], lambda: found)
+    fastest = f" The first is expected to be the fastest, {rows[0].step_s:.3g} s a step."
+    return Result([Table("plans", title, columns_of(PlanRow), rows, notes)], lambda: found + fastest)

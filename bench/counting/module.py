@@ -77,7 +77,7 @@ def count(
     Raises UserCodeError and NotCounted.
     """
     with refusals():
-        built, options, found = _count_built(target, counters, roots)
+        built, options, model, found = _count_built(target, counters, roots)
         measured, notes = measure_columns(columns, built, options, found, given)
     return found.with_values(
         target=target,
@@ -91,22 +91,24 @@ def count(
 
 def _count_built(
     target: Target, counters: Sequence[str], roots: Mapping[str, str]
-) -> tuple[Built, dict[str, Any], Count]:
-    """Return what a target names, the options of its count and the count; of a model that does not run in the type
-    that was chosen for its weights, those in SECOND_DTYPE."""
+) -> tuple[Built, dict[str, Any], Model, Count]:
+    """Return what a target names, the options of its count, its model and the count.
+
+    A model that does not run in the type that was chosen for its weights is counted in SECOND_DTYPE.
+    """
     built, options = build(target, roots)
     try:
-        return built, options, count_model(_model(target, built, options), counters, target.device)
+        model = _model(target, built, options)
+        return built, options, model, count_model(model, counters, target.device)
     except UserCodeError as error:
         if not built.has_chosen_dtype:
             raise
-        target = replace(target, dtype=SECOND_DTYPE)
-        built, options = build(target, roots)
         try:
-            found = count_model(_model(target, built, options), counters, target.device)
+            # its type is not one that was chosen
+            built, *rest = _count_built(replace(target, dtype=SECOND_DTYPE), counters, roots)
         except UserCodeError:
             raise error from None
-        return replace(built, notes=(*built.notes, IN_SECOND_DTYPE)), options, found
+        return replace(built, notes=(*built.notes, IN_SECOND_DTYPE)), *rest
 
 
 def build(target: Target, roots: Mapping[str, str]) -> tuple[Built, dict[str, Any]]:

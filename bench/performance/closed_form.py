@@ -47,11 +47,13 @@ class ClosedForm:
         form: a ledger of integers.
         each: bytes of a number by what it is.
         is_causal: of the path of an attention, whether each query sees the keys up to its own position.
+        divides_queries: whether fewer queries than keys are a part of all tokens, of every position, and not the last.
     """
 
     form: Ledger
     each: Each
     is_causal: Callable[[str], bool]
+    divides_queries: bool = False
 
     def forward(self) -> list[Kernel]:
         """Return the kernels of a forward pass, or of a decode step."""
@@ -109,7 +111,8 @@ class ClosedForm:
         batch = _once(scores) // (queries * keys * width)
         out_width = _once(values) // (batch * queries * keys)
         is_causal = key == "S" and self.is_causal(scores.path)
-        visible = Fraction(2 * keys - queries + 1, 2 * keys) if is_causal else 1
+        hidden = (keys if self.divides_queries else queries) - 1
+        visible = 1 - Fraction(hidden, 2 * keys) if is_causal else 1
         macs = int(visible * batch * queries * keys * (width + out_width))
         projections = self._projections(scores, keys)
         own = batch * queries * (width + out_width) * self.each["other"] + self._keys_and_values(scores, projections)

@@ -55,7 +55,7 @@ def test_missing_dtype_is_an_error():
         HARDWARE["v100"].check("bfloat16")
 
 
-OPTIONAL = ("memory_bytes", "multiprocessors")
+OPTIONAL = ("memory_bytes", "multiprocessors", "link_bytes_per_s", "node_cards")
 
 
 def test_each_figure_names_where_it_was_read():

@@ -6,13 +6,19 @@ from itertools import product
 import pytest
 
 from headcount.bench.budget import plans
+from headcount.bench.budget.__main__ import main
 from headcount.bench.case import Case
 from headcount.bench.errors import UsageError
+from headcount.bench.hardware import HARDWARE
 from headcount.bench.macs import ranks
+from headcount.bench.performance.plan_time import sent_by
 from headcount.formulas.plan import parse
 from headcount.formulas.rank import Ranks, rank_costs
 
 LLAMA = {"num_layers": 6, "d_model": 16, "d_ff": 24, "vocab_size": 40, "num_heads": 8, "num_kv_heads": 4}
+
+
+SEARCH = ["llama3-8b", *(f"--set={name}={size}" for name, size in LLAMA.items()), "--seq-len", "56"]
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +38,7 @@ def test_plans_use_all_ranks_and_can_be_parsed(ranks):
 def test_listed_plans_are_the_front(case):
     within, _ = plans.search(case, 8, 8, 4, most_bytes=10**9)
     (table,) = plans.result(case, 8, 8, 4, 10**9, limit=0, min_distance=0).tables
-    costs = [list(one.values()) for one in within.values()]
+    costs = [[one[name] for name in plans.OBJECTIVES] for one in within.values()]
     front = [
         one
         for one in costs
@@ -42,7 +48,9 @@ def test_listed_plans_are_the_front(case):
 
 
 def test_plan_costs_match_its_rank(case):
-    found = plans.plan_costs(Ranks(case.ledger), parse("tp=4,sp,dp=2,mb=12"), node=4)
+    plan = parse("tp=4,sp,dp=2,mb=12")
+    costs = Ranks(case.ledger).costs(plan)
+    found = plans.plan_costs(costs, [sent_by(cost) for cost in costs], plan, node=4)
     (cost,) = rank_costs(case.ledger, parse("tp=4,sp,dp=2"))
     moved = {axis: [one for one in cost.transfers if one.axis == axis] for axis in ("tp", "dp")}
     once, often = (2 * sum(one.sent for one in moved["tp"] if (one.phase == "sync") == own) for own in (True, False))
@@ -69,7 +77,7 @@ def test_listed_plans_cost_what_count_prints(preset, more):
         if len(rows) == 1:
             sent = plan.mb * rows[0].step_sent_bytes + rows[0].sync_bytes
             assert costs["within_bytes"] + costs["between_bytes"] == sent
-        assert {type(cost) for cost in costs.values()} == {int}
+        assert {type(costs[name]) for name in plans.OBJECTIVES[1:]} == {int}
 
 
 @pytest.mark.parametrize(("recompute", "wide"), [("none", None), ("full", 16)])
@@ -87,6 +95,30 @@ def test_impossible_plan_raises(case):
         plans.search(case, 2, 2, 4, most_bytes=10)
     with pytest.raises(UsageError, match="no plan of 11 ranks fits the sizes"):
         plans.search(case, 11, 7, 4, most_bytes=10**9)
+
+
+def test_rows_are_ordered_by_expected_time(case):
+    (table,) = plans.result(case, 8, 8, 4, 10**9, limit=0, min_distance=0).tables
+    times = [row.step_s for row in table.rows]
+    assert times == sorted(times)
+    within, _ = plans.search(case, 8, 8, 4, most_bytes=10**9)
+    assert times[0] == min(one["step_s"] for one in within.values())
+    assert all(row.least_s < row.step_s for row in table.rows)
+
+
+def test_plan_is_one_word_at_80_columns(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    options = ["--ranks", "16", "--global-batch", "8", "--bytes", "1M", "--limit", "0", "--min-distance", "0"]
+    assert main([*SEARCH, *options]) == 0
+    rows = [line for line in capsys.readouterr().out.splitlines() if "=" in line.partition(" ")[0]]
+    assert len(rows) > 5
+    for line in rows:
+        assert parse(line.split()[0]).ranks == 16 and len(line) <= 80
+
+
+def test_card_without_known_links_is_refused(case):
+    with pytest.raises(UsageError, match="links of NVIDIA L40S in a node are not known; choose from H200 SXM"):
+        plans.cluster_of(HARDWARE["l40s"])
 
 
 def test_span_of_each_axis():

@@ -1,0 +1,152 @@
+"""Expected time of a training step under a parallel plan: kernels of a rank, what it sends, and the pipeline's wait.
+
+Collectives of tensor, context and expert parallelism are waited for. Those of weights and gradients run beside the
+kernels, and what is longer counts: gathered weights beside each microbatch, the sums of gradients beside the backward
+pass of the last one. Sends between stages are hidden. Stages run one forward and one backward pass in turn. No torch.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from headcount.bench.hardware import Hardware
+from headcount.bench.performance import model
+from headcount.bench.performance.closed_form import BFLOAT16, ClosedForm, update
+from headcount.bench.performance.kernel import Kernel
+from headcount.formulas.ledger import Ledger
+from headcount.formulas.rank import BYTES, RankCost
+
+Sent = Mapping[tuple[str, str], tuple[int, int]]
+"""Bytes that leave a rank, and the number of collectives, by axis and phase."""
+PASSES, SYNC = ("forward", "backward"), "sync"
+"""Phases of a microbatch, and the one at the end of a step."""
+WAITED = ("tp", "cp", "ep")
+"""Axes whose collectives a rank waits for."""
+BESIDE = "dp"
+"""The axis whose collectives run beside the kernels."""
+
+
+def sent_by(cost: RankCost) -> Sent:
+    """Return what a rank sends."""
+    found: dict[tuple[str, str], tuple[int, int]] = {}
+    for one in cost.transfers:
+        size, times = found.get((one.axis, one.phase), (0, 0))
+        found[one.axis, one.phase] = size + BYTES[one.element] * one.sent, times + one.times
+    return found
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Equal cards: bytes per second of a card to others of its node and of other nodes, in one direction each."""
+
+    card: Hardware
+    within_bytes_per_s: float
+    between_bytes_per_s: float
+    dtype: str = "bfloat16"
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Seconds of a step: at least and as expected; of these for waiting, in collectives and for other stages."""
+
+    least_s: float
+    expected_s: float
+    collectives_s: float
+    stages_s: float
+
+
+@dataclass
+class PlanTimes:
+    """Times of plans of one model on a cluster; the kernels of equal ledgers are timed once.
+
+    Attributes:
+        cluster: the cards.
+        recipe: bytes of a parameter by part of the optimizer's state.
+        is_causal: of the path of an attention, whether each query sees the keys up to its own position.
+    """
+
+    cluster: Cluster
+    recipe: Mapping[str, int]
+    is_causal: Callable[[str], bool]
+    _passes: dict[int, tuple[Ledger, "_Passes"]] = field(default_factory=dict)
+
+    def step(self, costs: Sequence[RankCost], sent: Sequence[Sent], is_within: Callable[[str], bool]) -> StepTime:
+        """Return the time of a step of all microbatches.
+
+        ``sent``: what a rank of each class of ``costs`` sends; ``is_within``: whether an axis stays in a node.
+        """
+        plan = costs[0].plan
+        slowest, least, last = _Microbatch(0.0, 0.0), 0.0, 0.0
+        for cost, own in zip(costs, sent, strict=True):
+            passes, links = self._of(cost), self._links_us(own, is_within)
+            kernels = passes.forward_us + passes.backward_us
+            if plan.recompute == "full":
+                kernels += passes.again_us(self, cost)
+            both = kernels + sum(links.get((axis, phase), 0.0) for axis in WAITED for phase in PASSES)
+            us = max(both, sum(links.get((BESIDE, phase), 0.0) for phase in PASSES))
+            slowest = max(slowest, _Microbatch(us, us - kernels), key=lambda one: one.us)
+            least = max(least, passes.least_us)
+            sums = sum(time for (_, phase), time in links.items() if phase == SYNC)
+            update_us = self.expected_us([update(cost.held["optimizer"], self.recipe)])
+            last = max(last, max(0.0, sums - passes.backward_us) + update_us)
+        stages = (plan.pp - 1) * slowest.us
+        return StepTime(
+            least_s=plan.mb * least / model.US,
+            expected_s=(plan.mb * slowest.us + stages + last) / model.US,
+            collectives_s=plan.mb * slowest.waited_us / model.US,
+            stages_s=stages / model.US,
+        )
+
+    def _links_us(self, sent: Sent, is_within: Callable[[str], bool]) -> dict[tuple[str, str], float]:
+        """Return by axis and phase the microseconds of bytes at the link's rate, and of a launch for each."""
+        within, between = self.cluster.within_bytes_per_s, self.cluster.between_bytes_per_s
+        launch = model.load().values[model.LAUNCH]
+        found = {}
+        for (axis, phase), (size, times) in sent.items():
+            rate = within if is_within(axis) else between
+            found[axis, phase] = model.US * size / rate + times * launch
+        return found
+
+    def _of(self, cost: RankCost) -> "_Passes":
+        key = id(cost.ledger)
+        if key not in self._passes:
+            closed = self.closed(cost.ledger, cost)
+            forward, backward = closed.forward(), closed.backward()
+            least = model.least_us([*forward, *backward], self.cluster.card, self.cluster.dtype)
+            # the ledger is kept, so that no other one has its number
+            self._passes[key] = (
+                cost.ledger,
+                _Passes(self.expected_us(forward), self.expected_us(backward), least),
+            )
+        return self._passes[key][1]
+
+    def closed(self, form: Ledger, cost: RankCost) -> ClosedForm:
+        """Return the kernels of a ledger of a rank."""
+        return ClosedForm(form, BFLOAT16, self.is_causal, divides_queries=cost.plan.cp != 1)
+
+    def expected_us(self, kernels: Sequence[Kernel]) -> float:
+        """Return the expected microseconds of kernels on a card of the cluster."""
+        return model.load().expected_us(kernels, self.cluster.card, self.cluster.dtype)
+
+
+class _Microbatch(NamedTuple):
+    """Microseconds of a microbatch, and those of them in which a rank waits for others."""
+
+    us: float
+    waited_us: float
+
+
+@dataclass
+class _Passes:
+    """Microseconds of the kernels of a ledger: its forward and backward pass, and of both at least."""
+
+    forward_us: float
+    backward_us: float
+    least_us: float
+    _again_us: float | None = None
+
+    def again_us(self, times: PlanTimes, cost: RankCost) -> float:
+        """Return the microseconds of the layers that run again in the backward pass."""
+        if self._again_us is None:
+            self._again_us = times.expected_us(times.closed(cost.again, cost).forward())
+        return self._again_us
