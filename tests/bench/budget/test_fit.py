@@ -7,6 +7,7 @@ import pytest
 from headcount.bench.budget import fit
 from headcount.bench.case import Case
 from headcount.bench.hardware import HARDWARE
+from tests.bench.targets.conftest import LLAMA, write
 
 PUBLIC = {
     # parameters as published, and layers x key/value heads x width of a head, twice, or MLA's latent and rotary key
@@ -46,19 +47,18 @@ def test_weights_and_cache_are_those_by_hand(preset, capsys):
     assert found["total"] == sum(size for part, size in found.items() if part != "total")
 
 
-def test_narrow_weights_and_cache(capsys):
+@pytest.mark.parametrize(
+    "words, weight_bits, cache_bytes",
+    [
+        (["--weights", "int4", "--cache", "fp8"], 4, 1),
+        (["--dtype", "float32"], 32, 4),
+        (["--dtype", "bfloat16"], 16, 2),
+    ],
+)
+def test_types_of_weights_and_cache(words, weight_bits, cache_bytes, capsys):
     params, cached = PUBLIC["llama3-8b"]
-    found = held(run(capsys, "llama3-8b", "--on", "80G", "--context", "64", "--weights", "int4", "--cache", "fp8")[1])
-    assert (found["weights"], found["cache"]) == (params // 2, 64 * cached)
-
-
-def test_dtype_is_that_of_all_numbers(capsys):
-    params, cached = PUBLIC["llama3-8b"]
-    wide, half = (
-        held(run(capsys, "llama3-8b", "--on", "80G", "--context", "64", "--dtype", name)[1])
-        for name in ("float32", "bfloat16")
-    )
-    assert all(wide[part] == 2 * half[part] for part in wide) and wide["weights"] == 4 * params
+    found = held(run(capsys, "llama3-8b", "--on", "80G", "--context", "64", *words)[1])
+    assert (found["weights"], found["cache"]) == (params * weight_bits // 8, 64 * cached * cache_bytes)
 
 
 def test_training_state_is_that_of_the_recipe(capsys):
@@ -126,9 +126,7 @@ def test_all_cards_are_listed_by_memory(capsys):
 
 def test_configuration_has_a_largest_batch(tmp_path, monkeypatch, capsys, warm):
     pytest.importorskip("transformers", reason="the optional extra hf is not installed")
-    sizes = {"hidden_size": 24, "head_dim": 6, "intermediate_size": 32, "num_hidden_layers": 2, "vocab_size": 53}
-    config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_attention_heads": 4, **sizes}
-    (tmp_path / "config.json").write_text(json.dumps({**config, "num_key_value_heads": 2}))
+    write(tmp_path, LLAMA)
     monkeypatch.chdir(tmp_path)
     words = ["config.json", "--on", "200k", "--context", "32", "--batch-size"]
     _, table = run(capsys, *words, "3")

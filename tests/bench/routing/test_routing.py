@@ -23,11 +23,6 @@ MOH = (
     "moh-llm-s-75",
     "d_model=26 d_ff=7 num_layers=2 vocab_size=41 num_heads=11 num_shared_heads=3,2 top_k=2,3 head_dim=6",
 )
-BOTH = (
-    "moh-llm-s-75",
-    "vocab_size=41 num_layers=1 d_model=24 d_ff=13 ffn_num_experts=5 ffn_top_k=2 num_heads=4 num_shared_heads=1 "
-    "top_k=2 head_dim=6",
-)
 EXAMPLES = [([1, 2, 3, 4, 5], [6, 7, 40]), ([8, 9, 9], [8, 9, 9])]
 LINES = [[1, 2, 3, 4, 5], [8, 40, 9]]
 
@@ -154,11 +149,6 @@ def test_experts_of_attention_and_ffn_have_their_macs():
     assert [len(same) for same in tables.by_unit([attention, block])] == [2]
 
 
-def test_heads_and_experts_have_separate_tables(tmp_path, capsys):
-    found = Files(tmp_path, BOTH, "1 2 3 4\n").tables(capsys)
-    assert [table["name"] for table in found] == ["routing", "heads", "routing-experts", "experts"]
-
-
 def test_shapes_are_compared_before_building(heads, capsys):
     heads.arguments = ["--preset", "moh-llama3-8b"]
     code, _, err = heads.run(capsys)
@@ -185,13 +175,9 @@ ROUTER = "encoder.layers.0.self_attn.router.proj.weight"
 MALFORMED = {
     "missing tensor": (edit_state(lambda s: s.pop(ROUTER)), f'Missing key(s) in state_dict: "{ROUTER}"'),
     "nan": (edit_state(lambda s: s[ROUTER].fill_(float("nan"))), f"{ROUTER} holds values that are not finite"),
-    "integers": (edit_state(lambda s: s.update({ROUTER: s[ROUTER].to(torch.int64)})), f'"{ROUTER}"'),
-    "no dict": (lambda p: torch.save([1], p / "model.pt"), "a mapping from names to tensors is expected"),
     "complex": (lambda p: torch.save({"w": torch.ones(2) * 1j}, p / "model.pt"), "w is complex"),
     "empty": (write(" \n\n"), "tokens.txt holds no tokens"),
     "out of range": (write("1 2\n3 40 41 42\n"), "line 2, position 3: 41 is not in the vocabulary 0..40"),
-    "negative": (write("1 -2\n"), "line 1, position 2: '-2' is no token id"),
-    "5001 digits": (write(f"1 {'9' * 5001}\n"), f"line 1, position 2: '{'9' * 100}' is no token id"),
     "one side": (write("1 2 |\n"), "line 1: no tokens on one side of '|'"),
 }
 
@@ -206,9 +192,7 @@ def test_malformed_file_exits_2(case, translation, tmp_path, capsys):
 
 LOGS = {
     "no counts": '{"step": 7}',
-    "negative": '{"step": 7, "tokens_per_expert": {"x": [1, -1]}}',
     "half a token": '{"step": 7, "tokens_per_expert": {"x": [1.5]}}',
-    "5001 digits": '{"step": %s, "tokens_per_expert": {"x": [1]}}' % ("9" * 5001),
     "no object": "[7]",
     "nested": "[" * 20000,
 }
