@@ -8,11 +8,16 @@ from headcount.bench.closed_form.case import ELEMENT_BYTES
 from headcount.bench.closed_form.observe import IDS, Decoder
 from headcount.bench.closed_form.solve import Lengths
 from headcount.bench.closed_form.terms import Bytes, Range
-from headcount.bench.counting.count import ACTIVATIONS
 from headcount.bench.targets.target import Target
 from headcount.bench.targets.user_code import run_user_code
 from headcount.bench.trace.memory import measure_activations
 
+COLUMNS = {
+    "saved_bytes": ("saved_bytes", True),
+    "peak_forward_bytes": ("peak_bytes", False),
+    "peak_training_bytes": ("peak_bytes", True),
+}
+"""Field of trace.memory.Activations, and whether of a training step, by column."""
 TOKENS = (8, 19, 37)
 """Tokens of the runs that give a polynomial, behind those of the window."""
 LATER = 500
@@ -22,7 +27,7 @@ LATER = 500
 def derive(target: Target, name: str) -> Bytes:
     """Return the bytes of the column ``name`` of a configuration; without ranges where they are no polynomial."""
     decoder = Decoder(target)
-    field, training = ACTIVATIONS[name]
+    field, training = COLUMNS[name]
 
     def measured(at: Lengths) -> int:
         ids = decoder.ids(at.B, at.T)

@@ -1,6 +1,7 @@
 """``headcount budget --ranks``: the listed parallel plans, their Pareto front, and costs against hand formulas."""
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
