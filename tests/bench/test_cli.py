@@ -12,6 +12,7 @@ from headcount.bench import cli
 from headcount.bench.cli import Parser, add_output, serve
 from headcount.bench.column import Column
 from headcount.bench.errors import UsageError
+from headcount.bench.latency import __main__ as latency
 from headcount.bench.latency import targets as latency_targets
 from headcount.bench.output.arguments import Value
 from headcount.bench.result import Result
@@ -113,3 +114,12 @@ def test_targets_go_before_between_and_behind_options(command, target, options):
     first = vars(parser.parse_args([*target, *options]))
     for words in ([*options, *target], [target[0], *options, *target[1:]]):
         assert vars(parser.parse_args(words)) == first
+
+
+@pytest.mark.parametrize("words, has_target", [
+    (["--seq-len", "8", "llama3-8b"], True), (["--backward", "llama3-8b", "--device", "cpu"], True), ([], False),
+    (["--seq-len", "128", "512"], False), (["--layer", "mha-base"], False), (["--device", "cpu"], False),
+    (["--help"], False), (["llama3-8b", "--help"], True),
+])  # fmt: skip
+def test_latency_has_targets_behind_options(words, has_target):
+    assert latency._has_target("headcount latency", words) is has_target

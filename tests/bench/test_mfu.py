@@ -237,6 +237,14 @@ def test_update_is_share_of_peak():
     assert all(part in str(mfu) for part in ("6n", "bf16", "0.001 TFLOP/s"))
 
 
+def test_step_times_a_block():
+    mfu = hc.MFU(nn.Linear(7, 11), torch.ones(2, 3, 7), peak=PEAK, rule="megatron_model")
+    with mfu.step(tokens=17):
+        pass
+    assert mfu.tokens == 17 and mfu.seconds > 0
+    assert mfu.value == float(Fraction(6 * 77 * 17) / (Fraction(mfu.seconds) * 312 * 10**12))
+
+
 @pytest.mark.parametrize("sample, options, message", [
     (torch.ones(3, 7), {}, "sample_tokens"), (torch.ones(2, 3, 7), {"rule": "plam"}, "palm"),
     (torch.ones(2, 3, 7), {"peak": "H100 bf16"}, "H100 SXM"), (torch.ones(2, 3, 7), {"devices": 0}, "devices"),

@@ -86,6 +86,13 @@ def test_other_files_are_not_appended_to(tmp_path):
     assert path.read_text() == "import torch\n"
 
 
+def test_installed_copy_stores_in_user_data_folder(monkeypatch, tmp_path):
+    assert records.writable() == records.shipped()
+    monkeypatch.setattr(records.headcount, "CHECKOUT", None)
+    monkeypatch.setattr("platformdirs.user_data_path", lambda name, appauthor: tmp_path / name)
+    assert records.writable() == tmp_path / "headcount" / "records"
+
+
 def test_layer_times_report_corrupt_lines(tmp_path, capsys):
     one, several = (tmp_path / "a-device" / f"{name}.jsonl" for name in ("one", "several"))
     for path, lines in ((one, "[]\n"), (several, "[]\n[]\n")):

@@ -3,9 +3,12 @@
 import re
 
 import pytest
+import sympy
 import torch
 from torch import nn
+from torch.utils._sympy.functions import Mod
 
+from headcount.bench.derive import guards
 from headcount.bench.derive.derivation import derive
 from headcount.bench.derive.interpolate import Grid
 from headcount.bench.derive.symbolic import NotSymbolic, count_symbolic
@@ -59,3 +62,15 @@ def test_build_without_symbols_uses_a_grid():
 def test_quotient_needs_a_grid():
     found = derive(lambda T: (nn.Linear(8, 8), (torch.ones(T // 2, 8),), {}), Grid({"T": 11}, {"T": 1}))
     assert found.witness and "because with symbols its linear is 64*((T//2)), no polynomial" in found.method
+
+
+def test_guards_have_the_size_first():
+    t, s = sympy.symbols("T S", positive=True, integer=True)
+    compared = [sympy.Ge(5, t), sympy.Lt(7, t), sympy.Ne(3, t), t < s, sympy.Eq(Mod(t, 3), 0)]
+    assert [guards.format_guard(guard) for guard in compared] == ["T <= 5", "T > 7", "T != 3", "T < S", "3 divides T"]
+    assert guards.format_guard((t > 7) & (s > 5)) == "(S > 5) & (T > 7)"
+
+
+def test_equal_starts_are_different_symbols():
+    found, _ = count_symbolic(lambda T, D: (nn.Linear(D, 3), (torch.ones(T, D),), {}), {"T": 7, "D": 7}, {})
+    assert found == {"linear": 3 * symbol("T") * symbol("D")}

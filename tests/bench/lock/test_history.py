@@ -78,6 +78,15 @@ def test_history_has_commits_that_changed_the_lock(repository, capsys):
     assert "neither a lock nor" in capsys.readouterr().out
 
 
+def test_history_reads_any_subject_and_any_bytes(repository, capsys):
+    (repository / "macs.lock").write_bytes(file.text(dense(2)).encode().replace(b"model.py", b"model\xff.py"))
+    commit("a\u2028b")
+    assert main(["--history", "main~1..main", "macs.lock", "--format", "json"]) == 0
+    (table,) = json.loads(capsys.readouterr().out)["tables"]
+    assert [(row["subject"], row["macs"]) for row in table["rows"]] == [("a\u2028b", None)]
+    assert "is not JSON" in table["rows"][0]["notes"][0]
+
+
 @pytest.mark.parametrize("argv, words", [
     (["--history", "main"], ["macs.lock"]),
     (["--history", "nobody..main", "macs.lock"], ["nobody..main"]),

@@ -249,6 +249,13 @@ def test_lock_of_several_targets_names_what_changed(pair, capsys):
     assert capsys.readouterr().out == f"{lines[1]}\n".replace("small.py:make: ", "")
 
 
+def test_target_that_is_given_twice_is_locked_once(pair):
+    assert main(["model.py:make", "model.py:make,width=17", "model.py:make", "-o", "two.lock"]) == 0
+    found = json.loads((pair / "two.lock").read_text())["targets"]
+    assert [one["macs"] for one in found] == [3 * 847 + 1001, 3 * 847 + 1309]
+    assert main(["--check", "two.lock", "model.py:make,width=17"]) == 0
+
+
 def test_lock_of_several_targets_is_updated(pair, capsys):
     before = json.loads((pair / "two.lock").read_text())["targets"]
     (pair / "small.py").write_text("import torch\ndef make(): return torch.nn.Linear(7, 5), (torch.zeros(5, 7),)")

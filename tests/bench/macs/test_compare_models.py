@@ -60,6 +60,13 @@ def test_parts_sum_to_total(pair, tables):
             assert sums == whole["a"]
 
 
+def test_layers_are_attention(tables):
+    layers = ["mha:h=8,d_h=64,d_m=512,T=128", "moa:K=8,E=16,D=64,d_m=512,T=128"]
+    found = tables("compare", *layers, *CLOSED)
+    assert [row["part"] for row in found["compare-block"]] == ["attention", "total"]
+    assert [row["part"] for row in found["compare-params"]] == ["attention", "total"]
+
+
 def test_wrong_count_at_crossover_fails_check(command, monkeypatch):
     def off_by_one(case, counters, device):
         return {"torch": case.ledger.macs + (case.preset == "transformer-big")}

@@ -1,5 +1,7 @@
 """Memory and decoding as columns: of a grid, a table and presets."""
 
+import pytest
+
 CLOSED = ["--counter", "closed-form"]
 
 
@@ -40,6 +42,28 @@ def test_ideal_columns_match_hand_formulas(tables):
     assert dense - baseline == 12 * 768 * (3 + 9 + 2)
     row = tables("table", "moh-llm", "--columns", "decode_macs", *CLOSED)["moh-llm"][0]["accounts"]
     assert row["decode_macs_ideal"] is None and row["missing"] == {"decode_macs_ideal": "every head is used"}
+
+
+def test_table_with_columns(command):
+    code, out, _ = command(
+        "table", "moa-table3", *CLOSED, "--format", "csv", "--columns", "verdict", "macs", "kv_bytes"
+    )
+    head, base, *_ = out.splitlines()
+    # four attentions of 6 + 6 decoder layers share one context of 10 tokens: K, V of 128, two bytes each
+    assert code == 0 and head == "row,verdict,macs,kv_bytes,notes"
+    assert base == f"Base: 8K8E128D,reproduced,632258560,{2 * 6 * 10 * 2 * 128 * 2},"
+    code, out, _ = command("table", "moh-llm", *CLOSED, "--format", "csv", "--columns", "decode_macs")
+    assert code == 0 and out.startswith("row,decode_macs,decode_macs_ideal,notes\n")
+
+
+@pytest.mark.parametrize("columns, names", [
+    (["difference_exact"], ["compare-block", "compare-kind"]),
+    (["a_params", "kv_bytes"], ["compare-params", "memory"]),
+    (["letter", "above"], ["compare-crossovers"]),
+])  # fmt: skip
+def test_comparison_with_columns(columns, names, tables):
+    both = ["compare", "moa-16K32E256D", "transformer-big", *CLOSED]
+    assert list(tables(*both, "--columns", *columns)) == names
 
 
 def test_numbers_of_options_take_units_and_types(tables):

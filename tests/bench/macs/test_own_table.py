@@ -13,6 +13,7 @@ from headcount.formulas.published import tables as published
 from headcount.formulas.published.figures import EMPTY, LETTERS
 from headcount.formulas.published.tables import RULES
 from headcount.formulas.published.verdicts import judge
+from tests.bench.targets.conftest import LLAMA, write
 
 pytestmark = pytest.mark.usefixtures("warm")
 
@@ -182,10 +183,7 @@ def test_rule_that_a_run_does_not_decide_is_named(table, rule, target, message):
 
 def test_configuration_has_rules_of_training(table, tmp_path):
     pytest.importorskip("transformers", reason="the optional extra hf is not installed")
-    sizes = {"hidden_size": 24, "head_dim": 6, "intermediate_size": 32, "num_hidden_layers": 2, "vocab_size": 53}
-    config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], **sizes}
-    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
-    (tmp_path / "paper" / "config.json").write_text(json.dumps({**config, **heads}))
+    write(tmp_path / "paper", LLAMA)
     weights = 2 * (2 * 24 * 24 + 2 * 24 * 12 + 3 * 24 * 32) + 53 * 24
     causal = 6 * weights + 6 * 2 * 24 * (5 + 1)
     text = f"""rule = "deepseek_causal"

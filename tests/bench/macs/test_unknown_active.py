@@ -4,7 +4,6 @@ import pytest
 
 from headcount.__main__ import main
 from headcount.bench.macs import cases, compare
-from headcount.formulas.ledger import Ledger, counted_weights
 
 pytestmark = pytest.mark.usefixtures("warm")
 
@@ -38,13 +37,6 @@ def model(tmp_path):
     path = tmp_path / "net.py"
     path.write_text(MODEL)
     return path
-
-
-def test_sum_with_an_unknown_part_is_unknown():
-    known = counted_weights("a", 7, 5)
-    assert Ledger((known, known)).active_params == 10
-    assert Ledger((known, counted_weights("b", 7, None))).active_params is None
-    assert Ledger((known, counted_weights("b", 7, None))).params == 14
 
 
 def test_compare_leaves_out_unknown_active_parameters(model):

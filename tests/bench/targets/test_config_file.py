@@ -219,3 +219,14 @@ def test_unreachable_hub_raises(cache, monkeypatch):
     monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", lambda *_, **__: time.sleep(1))
     with pytest.raises(EnvironmentMissing, match=r"no answer within 0\.01 s"):
         config_file.find_file("hf:some/other")
+
+
+def test_hub_downloads(cache, monkeypatch, tmp_path):
+    import huggingface_hub
+
+    path = tmp_path / "snapshots" / "def456" / "config.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(LLAMA))
+    monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", lambda *_, **__: None)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda name, file, revision: str(path.with_name(file)))
+    assert config_file.find_file("hf:some/other@v3") == path

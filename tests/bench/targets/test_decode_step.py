@@ -1,8 +1,11 @@
 """Decode steps of models with a cache, against formulas by hand at prime sizes."""
 
+import json
+
 import pytest
 
-from tests.bench.targets.conftest import LLAMA
+from headcount.bench.commands.count import main
+from tests.bench.targets.conftest import LLAMA, write
 
 pytest.importorskip("transformers", reason="the optional extra hf is not installed")
 
@@ -76,3 +79,16 @@ def test_model_without_steps_has_a_reason(measure_columns, spec, options, part):
     found = measure_columns(spec, ["decode_macs", "decode_bytes", "forward_bytes"], **options)
     assert found["decode_macs"] == found["decode_bytes"] and part in found["decode_macs"].reason
     assert found["forward_bytes"] > 0
+
+
+def test_columns_of_a_configuration(tmp_path, warm, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, LLAMA)
+    names = ["macs_per_token", "macs_per_sample", "training_state_bytes", "decode_macs", "generate_macs", "intensity"]
+    words = ["config.json", "--seq-len", "5", "--columns", *names, "saved_bytes", "--context", str(STORED)]
+    assert main([*words, "--format", "json"]) == 0
+    tables = {table["name"]: table for table in json.loads(capsys.readouterr().out)["tables"]}
+    (row,) = tables["memory"]["rows"]
+    forward, params = 5 * WEIGHTS + 2 * 2 * 4 * D_H * 5 * 5, WEIGHTS + V * D + 5 * D
+    assert [row[name] for name in names[:4]] == [forward / 5, forward, 16 * params, WEIGHTS + 2 * 2 * 4 * D_H * STORED]
+    assert row["generate_macs"] is None and list(row["missing"]) == ["generate_macs"] and row["saved_bytes"] > 0

@@ -71,6 +71,12 @@ def test_written_tensor_has_its_last_writer():
     assert [trace.events[index].name for index in sources] == ["add", "mul_"]
 
 
+def test_recording_leaves_no_weak_references():
+    linear = torch.nn.Linear(5, 3)
+    record(linear, (torch.ones(2, 5),))
+    torch.utils.swap_tensors(linear.weight, torch.nn.Parameter(torch.ones(3, 5)))
+
+
 def test_dataclass_inputs_are_described():
     @dataclass
     class Batch:
