@@ -15,7 +15,8 @@ from headcount.bench import records
 from headcount.bench.column import INTERVAL, Column, plural
 from headcount.bench.hardware import HARDWARE
 from headcount.bench.latency import efficiencies, roofline, table
-from headcount.bench.latency.schedule import read_parts
+from headcount.bench.latency.implementations import layer_impls, model_impls
+from headcount.bench.latency.schedule import TIMED_PARTS, read_parts
 from headcount.bench.latency.statistics import paired_ratio, quantile
 from headcount.bench.latency.table import median_ms
 from headcount.bench.performance import model
@@ -88,67 +89,114 @@ OVERVIEW_LENGTH = 2048
 """Tokens of a layer's row in the overview, or the nearest length that was measured."""
 KERNELS_SHOWN, MOST_NAME = 3, 30
 """Kernels of a row, and characters of a kernel's name."""
+UNMEASURED = "not measured"
 
 
 def overview(facts: Facts) -> str:
-    """Return the time of each model and layer, its ratio to the dense one in words, and where the time goes."""
-    numbers = {"ms": {"kind": "fixed", "digits": 4}}
+    """Return the time of each model and layer, its ratio to the dense one in words, and where the time goes; for a GPU
+    also of those that only a campaign names."""
+    numbers = {"ms": {"kind": "fixed", "digits": 4, "words": True}}
 
-    def show(kind: str, rows: Sequence[dict[str, Any]]) -> list[str]:
-        measured = {row["model or layer"] for row in rows if row["subject"] == "model"}
-        planned = [name for row in read_parts()["models"]["cases"] for name in row["name"]]
-        missing = [f"`{name}`" for name in planned if kind == "cuda" and name not in measured]
-        shown = [{key: value for key, value in row.items() if key != "subject"} for row in rows]
-        return [document.records(shown, numbers), *([f"Not measured: {', '.join(missing)}."] if missing else [])]
+    def show(kind: str, rows: Sequence[LatencyRecord]) -> list[str]:
+        planned = _unmeasured_rows(rows) if kind == "cuda" else []
+        return [document.records(_overview_rows(rows) + planned, numbers)]
 
-    return _per_device(facts, _overview_rows, show)
+    return _per_device(facts, lambda rows: rows if _overview_rows(rows) else [], show)
 
 
 def _overview_rows(rows: Sequence[LatencyRecord]) -> list[dict[str, Any]]:
     """Return a row for each model, then for each layer at one length."""
-    dense = {(row.cell, row.role): row for row in rows}
+    dense = {(row.cell, row.role): row.layer for row in rows}
     headline = [row for row in headline_rows(rows) if row.wall_ms]
     lengths: dict[tuple[str, str], set[int]] = {}
     for row in headline:
         lengths.setdefault((row.name, row.which), set()).add(row.seq_len)
     found = []
     for row in sorted(headline, key=lambda row: row.subject != "model"):
-        nearest = min(lengths[row.name, row.which], key=lambda length: abs(length - OVERVIEW_LENGTH))
+        nearest = _nearest_length(lengths[row.name, row.which])
         if row.subject == "layer" and (row.seq_len != nearest or row.routing != "balanced"):
             continue
-        name = None
-        if row.over_dense:
-            other = dense[row.cell, "mqa" if row.overhead else "dense"]
-            name = "all heads" if other.layer == row.layer else other.layer
+        if ratio := row.over_dense:
+            compared = dense[row.cell, "mqa" if row.overhead else "dense"]
+        else:
+            compared = find_compared(row.subject, row.name)
+        unmeasured = UNMEASURED if compared else None
         found.append(
             {
                 "subject": row.subject,
-                "model or layer": row.layer,
+                "name": row.layer,
                 "T": row.seq_len,
                 "pass": row.which,
                 "implementation": row.implementation_used or row.implementation,
                 "ms": median_ms(row),
-                "dense": name,
-                "over dense": describe_ratio(row.over_dense, row.over_dense_verdict),
+                "dense": ALL_HEADS if compared == row.layer else compared,
+                "over dense": interval(ratio) if ratio else unmeasured,
+                "verdict": describe_verdict(row.over_dense_verdict) if ratio else unmeasured,
                 "time by kernel": describe_kernels(row.kernels),
             }
         )
     return found
 
 
-def describe_ratio(ratio: records.Interval | None, verdict: str | None) -> str | None:
-    """Return a ratio of times with its interval and the verdict on it in plain words; None without a ratio."""
-    if ratio is None:
-        return None
-    return (
-        f"no difference measured, {interval(ratio)}" if verdict == "no evidence" else f"{interval(ratio)} times as long"
-    )
+def _unmeasured_rows(rows: Sequence[LatencyRecord]) -> list[dict[str, Any]]:
+    """Return a row for each model and layer of the campaign with the passes that have no time."""
+    measured = {(row.subject, row.name, row.which) for row in rows if row.wall_ms}
+    passes: dict[tuple[str, str, int], dict[str, None]] = {}
+    for part in TIMED_PARTS:
+        subject = part.removesuffix("s")
+        for case in read_parts()[part]["cases"]:
+            for name in case["name"]:
+                missing = [which for which in case["pass"] if (subject, name, which) not in measured]
+                if missing:
+                    length = OVERVIEW_LENGTH if subject == "layer" else _nearest_length(case["seq_len"])
+                    passes.setdefault((subject, name, length), {}).update(dict.fromkeys(missing))
+    found = []
+    for (subject, name, length), missing in passes.items():
+        compared = find_compared(subject, name)
+        unmeasured = UNMEASURED if compared else None
+        found.append(
+            {
+                "subject": subject,
+                "name": name,
+                "T": length,
+                "pass": ", ".join(missing),
+                "implementation": None,
+                "ms": UNMEASURED,
+                "dense": ALL_HEADS if compared == name else compared,
+                "over dense": unmeasured,
+                "verdict": unmeasured,
+                "time by kernel": UNMEASURED,
+            }
+        )
+    return found
+
+
+def _nearest_length(lengths: Iterable[int]) -> int:
+    """Return the length that is nearest to that of the overview."""
+    return min(lengths, key=lambda length: abs(length - OVERVIEW_LENGTH))
+
+
+ALL_HEADS = "all heads"
+"""The same layer with every head computed."""
+
+
+def find_compared(subject: str, name: str) -> str | None:
+    """Return the dense layer or model that the ratio of ``name`` is to be over, ``name`` itself where that is the same
+    layer with every head computed; None for a dense one."""
+    impls = model_impls if subject == "model" else layer_impls
+    roles = {spec.role: spec.name for spec in impls(name, None, None)}
+    return roles.get("mqa", roles.get("dense"))
+
+
+def describe_verdict(verdict: str | None) -> str | None:
+    """Return the verdict on a ratio of times in plain words."""
+    return "no difference measured" if verdict == "no evidence" else verdict
 
 
 def describe_kernels(kernels: Sequence[dict[str, Any]] | None) -> str:
     """Return the share of the longest kernels, those of one name together, or that none were measured."""
     if not kernels:
-        return "not measured"
+        return UNMEASURED
     times: dict[str, float] = {}
     for kernel in kernels:
         # a C++ kernel without its return type, namespaces, template and arguments
@@ -185,7 +233,7 @@ def _in_words(column: Column) -> Column:
 
     def words(record: LatencyRecord) -> str | None:
         ratio, verdict = getattr(record, column.key), getattr(record, f"{column.key}_verdict")
-        return ratio and f"{interval(ratio)} {verdict or ''}".strip()
+        return ratio and f"{interval(ratio)} {describe_verdict(verdict) or ''}".strip()
 
     return replace(column, words=True, value=words)
 
