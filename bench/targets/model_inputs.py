@@ -113,8 +113,14 @@ class Inputs:
         return self._part("vision", "visual", "image") or getattr(self.config, "encoder", None) or self.config
 
     def _part(self, *words: str) -> Any:
-        names = [name for name in self.config.sub_configs if any(word in name for word in words)]
-        return next((part for name in names if (part := getattr(self.config, name, None)) is not None), None)
+        """Return the outermost part of the configuration whose name has one of ``words``."""
+        waiting = [("", self.config)]
+        for name, config in waiting:
+            if any(word in name for word in words):
+                return config
+            parts = ((part, getattr(config, part, None)) for part in config.sub_configs)
+            waiting += [(part, found) for part, found in parts if found is not None]
+        return None
 
     def _add_text(self, vision: Any) -> None:
         """Add token ids of the model and of its decoder."""
@@ -172,12 +178,12 @@ class Inputs:
             patches, channels = grid[0] * grid[1], self._channels(vision)
             frames = _first(vision, "temporal_patch_size")
             width = getattr(self._first_layer(name), "in_features", channels * (frames or 1) * patch**2)
-            # a patch is a row of numbers, but for a convolution over one image
-            is_image = isinstance(self._first_layer(name), nn.Conv2d) and not frames
-            sizes = (channels, patch, patch) if is_image else (width,)
-            self._add(name, lambda: self._floats(images * patches, *sizes))
             self._add(grids[0], lambda: torch.tensor([[1, *grid]] * images))
             self._add("merge_sizes", lambda: torch.tensor([merge] * images))
+            sizes: tuple[int, ...] = (width,)
+            if isinstance(self._first_layer(name), nn.Conv2d) and not self._reached(name, patches, width):
+                sizes = (channels, patch, patch)
+            self._add(name, lambda: self._floats(images * patches, *sizes))
             return patches
         if "spatial_shapes" in self.signature.parameters:
             patch = self._patch(vision)
@@ -245,23 +251,28 @@ class Inputs:
         Samples of a wave; spectra as channels of a convolution over time; spectra one after the other.
         """
         layer = self._first_layer(name)
+        if name == "input_values" and "input_features" in self.signature.parameters:
+            return "samples"
         if not isinstance(layer, nn.Conv1d):
             return "frames"
         if layer.in_channels <= MAX_CHANNELS:
             return "samples"
-        return "frames" if self._reaches(layer, name) else "channels"
+        return "frames" if self._reached(name, 1, FRAME_RATE, layer.in_channels) else "channels"
 
-    def _reaches(self, layer: nn.Conv1d, name: str) -> bool:
-        """Return whether spectra one after the other reach the convolution as its channels."""
-        seen: list[tuple[int, ...]] = []
+    def _reached(self, name: str, *sizes: int) -> bool:
+        """Return whether an input of these sizes reaches the convolution that reads it, as a batch of its channels."""
+        layer, seen = self._first_layer(name), []
 
         def stop(_: nn.Module, args: tuple) -> None:
             seen.append(tuple(args[0].shape))
             raise _Reached
 
+        inputs = {name: torch.ones(sizes, dtype=self.dtype, device="meta")}
         with layer.register_forward_pre_hook(stop), suppress(Exception), torch.no_grad():
-            self._reader(name)(**{name: torch.ones(1, FRAME_RATE, layer.in_channels, dtype=self.dtype, device="meta")})
-        return bool(seen) and seen[0][1] == layer.in_channels
+            reader = self._reader(name)
+            taken = {key: one for key, one in self.tensors.items() if key in _parameters(reader)}
+            reader(**{**taken, **inputs})
+        return bool(seen) and len(seen[0]) == layer.weight.dim() and seen[0][1] == layer.in_channels
 
     def _first_layer(self, name: str) -> nn.Module | None:
         kinds = nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.Linear
@@ -273,15 +284,14 @@ class Inputs:
         return next((part for part, taken in names if name in taken and "input_ids" not in taken), self.model)
 
     def _sound(self, name: str, config: Any, seconds: int) -> Tensor:
-        """Return sound: a wave (batch, samples), of a codec (batch, channels, samples), or spectra over time."""
+        """Return sound: a wave (batch, samples) or (batch, channels, samples), or spectra over time."""
         layout, layer = self._sound_layout(name), self._first_layer(name)
         if "audio" not in self.lengths and not _first(config, "max_source_positions", "spec_size", "max_length"):
             self.notes.append(f"{seconds} s of sound; --audio N gives it another length")
         if layout == "samples":
             samples = seconds * (_first(config, "sampling_rate", "sample_rate") or SAMPLING_RATE)
-            channels = _first(config, "audio_channels", "num_audio_channels")
-            is_codec = channels or _first(config, "codebook_size", "codebook_dim", "acoustic_tokenizer_config")
-            return self._floats(self.batch, *([channels or 1] if is_codec else []), samples)
+            channels = [] if self._reached(name, 1, samples) else [getattr(layer, "in_channels", 1)]
+            return self._floats(self.batch, *channels, samples)
         width = _first(config, *_SOUND_WIDTHS) or getattr(layer, "in_channels", 1) * getattr(layer, "in_features", 1)
         positions, spectrum = _first(config, "max_source_positions"), _first(config, "spec_size")
         if spectrum:
@@ -293,11 +303,13 @@ class Inputs:
         return self._floats(self.batch, _first(config, "max_length") or frames, width)
 
     def _tokens_of(self, method: str, inputs: Mapping[str, Any]) -> int:
-        """Return the tokens that the library's ``method`` makes of an image or a sound of each text, by its sizes."""
-        owner = next((part for part in (self.model, getattr(self.model, "model", None)) if hasattr(part, method)), None)
-        if owner is None:
-            raise UserCodeError(f"{self._signature()} has no {method}: add --input input_ids=@FILE.json and its sound")
-        function = getattr(owner, method)
+        """Return the tokens that the library's ``method`` makes of a sound of a text; 1 where it puts them itself."""
+        # the model with a head passes all on to the one inside, whose signature names what it takes
+        owners = (getattr(self.model, "model", None), self.model)
+        function = next((getattr(owner, method) for owner in owners if hasattr(owner, method)), None)
+        if function is None:
+            self._add("attention_mask", lambda: torch.ones(self.batch, self._length("seq_len"), dtype=torch.long))
+            return 1
         taken = {name: one.to("meta") for name, one in inputs.items() if name in _parameters(function)}
         with torch.no_grad():
             out = function(**taken)

@@ -147,6 +147,48 @@ def test_error_names_what_was_run(count):
         count(content, lengths={"image_size": 30})
 
 
+AUDIO = dict(num_mel_bins=11, max_source_positions=16)
+SPOKEN = {
+    # 16 positions of width 20 make 4 tokens of width 80
+    "voxtral": (
+        config(
+            "voxtral", "VoxtralForConditionalGeneration", audio_token_id=50, text_config=LLAMA,
+            audio_config=dict(
+                model_type="voxtral_encoder", hidden_size=20, num_hidden_layers=1, num_attention_heads=4,
+                intermediate_size=80, **AUDIO,
+            ),
+        ),
+        4,
+    ),
+    # the library puts the sound's tokens in place of one
+    "qwen2_audio": (
+        config(
+            "qwen2_audio", "Qwen2AudioForConditionalGeneration", audio_token_index=50, text_config=LLAMA,
+            audio_config=dict(
+                model_type="qwen2_audio_encoder", d_model=20, encoder_layers=1, encoder_attention_heads=4,
+                encoder_ffn_dim=28, **AUDIO,
+            ),
+        ),
+        1,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPOKEN)
+def test_sound_has_placeholders(count, tmp_path, name):
+    content, tokens = SPOKEN[name]
+    path = write(tmp_path, content)
+    text = build_from_config(path, {}, {"seq_len": T}, {})
+    assert text.absent == ("--audio 30",) and list(text.kwargs) == ["input_ids"]
+    built = build_from_config(path, {}, {"seq_len": T, "audio": 30}, {})
+    assert built.kwargs["input_features"].shape == (1, 11, 32) and built.absent == ()
+    assert (built.kwargs["input_ids"] == 50).sum() == tokens
+    found = count(content, lengths={"seq_len": T, "audio": 30})
+    assert not found.uncalled and found.macs > count(content, lengths={"seq_len": T}).macs
+    with pytest.raises(UserCodeError, match=f"--seq-len {tokens}: sound of {tokens} token"):
+        build_from_config(path, {}, {"seq_len": tokens, "audio": 30}, {})
+
+
 def test_given_values_are_inputs(tmp_path):
     grid = torch.tensor([[1, 4, 6]])
     content, _, _ = MODELS["patches"]
