@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache
 from itertools import accumulate, pairwise
 from math import ceil, gcd, isqrt, prod
 
 from headcount.formulas.backward import layer_path, repeated_layers, training_macs
 from headcount.formulas.ledger import STORED_KINDS, Entry, Ledger, Size, at, divide, ledger
+from headcount.formulas.parts import block_path
 from headcount.formulas.plan import Plan, PlanError
 
 TENSOR = ("h", "g", "F", "V", "k")
@@ -104,7 +104,7 @@ class RankCost:
             number = gcd(*(entry.times for entry in layers))
             inside.append(divide(sum(map(_results, layers)), number))
             # a norm of the layer itself is as large as the layer's input
-            norms = (e for e in layers if e.kind in ("norm", "rms_norm") and not _block_path(e.path))
+            norms = (e for e in layers if e.kind in ("norm", "rms_norm") and not block_path(e.path))
             inputs += next((norm.size for norm in norms), 0)
         return everything - sum(map(_results, self.again)) + inputs + max(inside)
 
@@ -229,7 +229,6 @@ WHOLE, DIVIDED, DISPATCHED, SHARED = "whole", "divided", "dispatched", "shared"
 rank's own experts."""
 OUTSIDE = "outside"
 """The mode of embeddings, norms and residual additions, which are in no block."""
-_BLOCK = re.compile(r"(?:.*\.)?(?:\w*_attn|feed_forward)(?=\.|$)")
 _LAYERS = re.compile(r"\*|(?:^|(?<=\.))(\d+)(?:-\d+)?(?=\.|$)")
 
 
@@ -250,7 +249,7 @@ class _Block:
 
 def _blocks(form: Ledger, plan: Plan) -> dict[str, _Block]:
     """Return the blocks of a model by path; a layer alone is one block, the empty path."""
-    paths = list(dict.fromkeys(path for entry in form if (path := _block_path(entry.path))))
+    paths = list(dict.fromkeys(path for entry in form if (path := block_path(entry.path))))
     if not paths and any(entry.kind == "scores" for entry in form):
         paths = [""]
     return {path: _block(path, _entries_of(path, form), plan) for path in paths}
@@ -258,7 +257,7 @@ def _blocks(form: Ledger, plan: Plan) -> dict[str, _Block]:
 
 def _entries_of(path: str, form: Ledger) -> list[Entry]:
     """Return the entries of a block."""
-    return [entry for entry in form if _block_path(entry.path) == path]
+    return [entry for entry in form if block_path(entry.path) == path]
 
 
 def _block(path: str, entries: Sequence[Entry], plan: Plan) -> _Block:
@@ -322,14 +321,7 @@ def _heads_on_rank(entries: Sequence[Entry], plan: Plan) -> tuple[Size, int]:
 
 def _block_of(path: str, blocks: Mapping[str, _Block]) -> _Block:
     """Return the block that a module belongs to."""
-    return blocks.get(_block_path(path), _Block(OUTSIDE))
-
-
-@cache
-def _block_path(path: str) -> str:
-    """Return the path of the attention or feed-forward block that a module belongs to; empty where it has none."""
-    match = _BLOCK.match(path)
-    return match[0] if match else ""
+    return blocks.get(block_path(path), _Block(OUTSIDE))
 
 
 def _is_divided(entry: Entry, block: _Block) -> bool:

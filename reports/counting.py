@@ -22,7 +22,7 @@ from headcount.__main__ import COMMANDS
 from headcount.bench import accounts, records
 from headcount.bench.case import Case
 from headcount.bench.column import Column
-from headcount.bench.counting.choices import parse_counters
+from headcount.bench.counting.count import parse_counters
 from headcount.bench.counting.result import Count
 from headcount.bench.derive import __main__ as derive
 from headcount.bench.macs import compare, grid, published

@@ -15,8 +15,7 @@ from headcount.bench.commands.options import (
     counter_options,
     refuse,
 )
-from headcount.bench.counting.choices import check_device, parse_counters
-from headcount.bench.counting.count import count
+from headcount.bench.counting.count import check_device, count, parse_counters
 from headcount.bench.counting.result import Count
 from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError

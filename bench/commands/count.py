@@ -18,8 +18,7 @@ from headcount.bench.commands.options import (
     refuse,
 )
 from headcount.bench.counters import registry
-from headcount.bench.counting.choices import CLOSED_FORM, check_device, parse_counters
-from headcount.bench.counting.count import count
+from headcount.bench.counting.count import CLOSED_FORM, check_device, count, parse_counters
 from headcount.bench.counting.result import Unknown
 from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError, require_package

@@ -17,7 +17,7 @@ from headcount.bench.commands.options import (
     refuse,
 )
 from headcount.bench.counters import registry
-from headcount.bench.counting.choices import CLOSED_FORM, DEVICES
+from headcount.bench.counting.count import CLOSED_FORM, DEVICES
 from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError
 from headcount.bench.macs import columns, own, published

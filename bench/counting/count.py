@@ -9,16 +9,41 @@ from headcount.bench.accounts import Assumptions
 from headcount.bench.case import Case
 from headcount.bench.counters import registry
 from headcount.bench.counters.base import CounterError, ToolCount, version_note
-from headcount.bench.counting.choices import check_device
 from headcount.bench.counting.result import Count
+from headcount.bench.errors import EnvironmentMissing
 from headcount.bench.output.progress import stage
 from headcount.bench.targets.process import ProcessExited, run_isolated
 from headcount.bench.targets.target import Target
 from headcount.bench.trace.collector import importing
 from headcount.formulas.ledger import Ledger, at
 
+CLOSED_FORM = "closed-form"
+"""The counter that runs nothing: the ledger itself."""
+DEVICES = ("cpu", "meta", "cuda")
 _COUNTS: dict[tuple, Count] = {}
 """The counts of cases in this process by model, counters and device."""
+
+
+def check_device(device: str | None, others: Sequence[str] = ("cpu", "meta")) -> None:
+    """Raise EnvironmentMissing, naming the ``others``, where ``device`` is cuda and there is none."""
+    if device == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise EnvironmentMissing(f"no CUDA device on this machine; --device takes {' or '.join(others)} here")
+
+
+def parse_counters(names: Sequence[str] | None) -> list[str]:
+    """Return the counters for command-line words: none or ``all`` means every tool, ``closed-form`` no counting.
+
+    Raises EnvironmentMissing, with how to install it, for one that is not installed.
+    """
+    if not names or "all" in names:
+        return list(registry.NAMES)
+    found = [name for name in registry.COUNTERS if name in names]
+    for name in found:
+        registry.check(name)
+    return found
 
 
 def count(
@@ -139,6 +164,13 @@ def disagreements(count: Count, label: str) -> list[str]:
     if count.params != count.ledger.params:
         lines.append(f"{label}: the module has {count.params:,} parameters, the ledger {count.ledger.params:,}")
     return lines
+
+
+def reasons(count: Count) -> list[str]:
+    """Return why a tool has no count without having failed, and why one has counted elsewhere than its users do."""
+    tools = count.tools or ()
+    missing = [tool.reason for tool in tools if tool.reason and not tool.has_failed]
+    return [*missing, *(f"{tool.counter} on {tool.device}: {tool.why_there}" for tool in tools if tool.why_there)]
 
 
 def exit_code(*counts: Count) -> int:

@@ -18,7 +18,6 @@ from headcount.bench.contractions.classify import UnsupportedError
 from headcount.bench.contractions.linalg import Formula, formula_advice
 from headcount.bench.counters.base import CounterError
 from headcount.bench.counting.agreement import difference
-from headcount.bench.counting.columns import measure_columns
 from headcount.bench.counting.contractions import ElementwiseError
 from headcount.bench.counting.copies import (
     META,
@@ -30,7 +29,7 @@ from headcount.bench.counting.copies import (
     with_zeros,
 )
 from headcount.bench.counting.devices import FAKE, FAKE_AGAIN, Model, count_model
-from headcount.bench.counting.result import Count
+from headcount.bench.counting.result import Count, Unknown
 from headcount.bench.counting.tools import ModuleCall
 from headcount.bench.targets.target import Target
 from headcount.bench.targets.user_code import Built, UserCodeError, build_target, run_user_code
@@ -78,7 +77,7 @@ def count(
     """
     with refusals():
         built, options, model, found = _count_built(target, counters, roots)
-        measured, notes = measure_columns(columns, built, options, found, given)
+        measured, notes = _measure(columns, built, options, found, given) if columns else ({}, [])
     return found.with_values(
         target=target,
         disagreement=_disagreement(target, model, found),
@@ -109,6 +108,13 @@ def _count_built(
         except UserCodeError:
             raise error from None
         return replace(built, notes=(*built.notes, IN_SECOND_DTYPE)), *rest
+
+
+def _measure(columns: Sequence[str], *run: Any) -> tuple[dict[str, int | Unknown], list[str]]:
+    # few counts have columns
+    from headcount.bench.counting.columns import measure_columns
+
+    return measure_columns(columns, *run)
 
 
 def build(target: Target, roots: Mapping[str, str]) -> tuple[Built, dict[str, Any]]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from headcount.bench import records
-from headcount.bench.counting.choices import check_device
+from headcount.bench.counting.count import check_device
 from headcount.bench.errors import UsageError
 from headcount.bench.hardware import HARDWARE
 from headcount.bench.latency.timing_cases import ELEMENT_BYTES, TimingCase

@@ -26,8 +26,7 @@ from pathlib import Path
 from headcount.bench.cli import Parser, add_output, check_not_input, exit_process, serve
 from headcount.bench.column import plural
 from headcount.bench.contractions import linalg
-from headcount.bench.counting.choices import DEVICES, check_device
-from headcount.bench.counting.count import count
+from headcount.bench.counting.count import DEVICES, check_device, count
 from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError, read_file
 from headcount.bench.lock.history import badge, history

@@ -11,7 +11,7 @@ from headcount.bench.column import Column, macs_column, plural
 from headcount.bench.counters import registry
 from headcount.bench.counters.base import Explanation, ToolCount, version_note
 from headcount.bench.counters.run_context import one_line, one_thread
-from headcount.bench.counting.result import Count
+from headcount.bench.counting.result import Count, Unknown
 from headcount.bench.counting.tools import LONGEST, read
 from headcount.bench.formulations import catalog
 from headcount.bench.formulations.catalog import FORMULATIONS, Formulation
@@ -93,14 +93,14 @@ def sentence(rows: Sequence[AuditRow], counters: Sequence[str]) -> str:
     return f"{plural(runs, 'run')}: {exact} exact, {explained} explained, {failed} failed; {wrong} not explained."
 
 
-def _read(formulation: Formulation, device: str, counters: Sequence[str]) -> Count | str:
+def _read(formulation: Formulation, device: str, counters: Sequence[str]) -> Count | Unknown:
     try:
         module, inputs = formulation.build(device)
         options = {"counters": counters, "label": formulation.name, "exact": formulation.exact.macs}
         with one_thread():
             return read(module, tuple(inputs.values()), **options)
     except Exception as error:
-        return f"failed: {one_line(type(error).__name__, str(error))[:LONGEST]}"
+        return Unknown(f"failed: {one_line(type(error).__name__, str(error))[:LONGEST]}")
 
 
 def _runs(formulation: Formulation, device: str) -> bool:
@@ -129,13 +129,13 @@ def _matrix_table(rows: Sequence[AuditRow], counters: Sequence[str]) -> Table[Au
     return Table("audit", "audit: error of each counter", columns, rows, notes, note_column="spelling")
 
 
-def _row(formulation: Formulation, device: str, found: Count | str) -> AuditRow:
+def _row(formulation: Formulation, device: str, found: Count | Unknown) -> AuditRow:
     exact, where = formulation.exact.macs, f"{formulation.name} on {device}"
     row = AuditRow(formulation.name, formulation.written, device, exact)
-    if isinstance(found, str):
+    if isinstance(found, Unknown):
         # a layer that runs untraced is headcount's failure, not the device's
-        failures = [f"{where}: {found}"] if _runs(formulation, device) else []
-        return replace(row, failed=found, notes=[found], failures=failures)
+        failures = [f"{where}: {found.reason}"] if _runs(formulation, device) else []
+        return replace(row, failed=found.reason, notes=[found.reason], failures=failures)
     failures, notes = [], []
     if found.macs != exact:
         failures.append(f"{where}: headcount counts {found.macs:,}, exact {exact:,}")

@@ -15,14 +15,14 @@ from headcount.bench.accounts import Assumptions
 from headcount.bench.case import LENGTHS as PRESET_LENGTHS
 from headcount.bench.case import Case
 from headcount.bench.closed_form.case import configuration_case
-from headcount.bench.contractions.modules import outer_paths
 from headcount.bench.counters.base import CounterError
 from headcount.bench.counting.count import count, derive_module
-from headcount.bench.counting.result import Count
+from headcount.bench.counting.result import Count, Unknown
 from headcount.bench.errors import UsageError
 from headcount.bench.snapshot import file
 from headcount.bench.targets.target import LENGTHS, Target, flag, is_configuration, parse_target
 from headcount.formulas.ledger import Entry, Ledger, Size, counted_weights
+from headcount.formulas.parts import Parts, parts_of_run
 from headcount.formulas.published.expressions import expression
 from headcount.models.configs.targets import has_closed_form, split
 
@@ -53,9 +53,12 @@ class CountedCase:
         return Ledger((*self.count.ledger, *weights))
 
     @cached_property
-    def blocks(self) -> Mapping[str, str]:
-        """The block of each module by its path."""
-        return blocks_of(self.count)
+    def parts(self) -> Parts:
+        """What is attention, feed-forward and vocabulary."""
+        shapes: dict[str, list[tuple[int, ...]]] = {}
+        for one in self.count.parameters:
+            shapes.setdefault(one.module, []).append(one.shape)
+        return parts_of_run(tuple(self.count.ledger), shapes)
 
     def check_runs(self) -> None:
         """Do nothing: the module has already run."""
@@ -100,39 +103,6 @@ class CountedCase:
 
 Side = Case | CountedCase | Count
 """A model of a comparison; a Count is that in a file."""
-
-
-ATTENTION, FEED_FORWARD, VOCABULARY, OTHER = "attention", "feed-forward", "vocabulary", "other"
-
-
-def blocks_of(count: Count) -> dict[str, str]:
-    """Return the block of each module of a count by its products, whatever its name.
-
-    Attention is what runs inside a module with scores and values. A matrix that no product reads is a table, and the
-    vocabulary is the largest one and the linear layer of as many outputs. Other linear layers are feed-forward, but for
-    those inside a module with another product of two activations, as a scan's.
-    """
-    kinds: dict[str, set[str]] = {}
-    for entry in count.ledger:
-        kinds.setdefault(entry.path, set()).add(entry.kind)
-    mixers = {path for path, own in kinds.items() if own & {"scores", "values"}}
-    others = {path for path, own in kinds.items() if own & {"contraction", "conv"}} - mixers
-    tables = [one for one in count.parameters if len(one.shape) == 2 and one.module not in kinds]
-    words = max((one.shape for one in tables), default=None)
-    found = {}
-    for path in dict.fromkeys((*kinds, *(one.module for one in count.parameters))):
-        around = set(outer_paths(path))
-        outputs = {(entry.dims.get("j"), entry.dims.get("i")) for entry in count.ledger if entry.path == path}
-        is_table = any(one.module == path and one.shape == words for one in tables)
-        if path in mixers or around & mixers - {""}:
-            found[path] = ATTENTION
-        elif words and (is_table or words in outputs):
-            found[path] = VOCABULARY
-        elif around & others or not kinds.get(path, set()) & {"linear", "expert_linear"}:
-            found[path] = OTHER
-        else:
-            found[path] = FEED_FORWARD
-    return found
 
 
 def parse_sides(
@@ -192,18 +162,21 @@ def parse(text: str, columns: Sequence[str] = (), assumed: Assumptions | None = 
     return case
 
 
-def counted(case: Case | CountedCase, counters: Sequence[str], device: str | None) -> dict[str, int | str]:
-    """Return each counter's reported count minus its known additions, or the reason why there is none.
+def counted(case: Case | CountedCase, counters: Sequence[str], device: str | None) -> dict[str, int | Unknown]:
+    """Return each counter's reported count minus its known additions.
 
     For a user module it is headcount's count under the name of every counter. Raises CounterError where a tool fails.
     """
-    found: dict[str, int | str] = {}
+    found: dict[str, int | Unknown] = {}
     if isinstance(case, CountedCase):
         return found | dict.fromkeys(counters, case.count.dispatched)
     for tool in count(case, counters, device=device).tools or ():
         if tool.has_failed:
             raise CounterError(tool.counter, case.name, tool.reason or "")
-        found[tool.counter] = tool.reason or "" if tool.macs is None else tool.macs - sum(tool.additions.values())
+        if tool.macs is None:
+            found[tool.counter] = Unknown(tool.reason or "")
+        else:
+            found[tool.counter] = tool.macs - sum(tool.additions.values())
     return found
 
 

@@ -11,6 +11,7 @@ from sympy import expand, sign
 from headcount.bench.accounts import is_layer
 from headcount.bench.case import Case, describe_input
 from headcount.bench.column import Column, macs_column
+from headcount.bench.counting.result import Unknown
 from headcount.bench.macs import cases
 from headcount.bench.macs.cases import CountedCase
 from headcount.bench.macs.crossover import Crossover, crossovers
@@ -18,15 +19,11 @@ from headcount.bench.result import Row, Table, columns_of, shown
 from headcount.bench.snapshot import tables as snapshot
 from headcount.formulas import conventions
 from headcount.formulas.ledger import MAC_KINDS, Entry, Size, total_of
+from headcount.formulas.parts import ATTENTION, RULES, part_of
 from headcount.formulas.published import tables as published
 from headcount.formulas.symbols import symbol
 from headcount.models.configs.base import ConfigError
 
-BLOCKS = {
-    "attention": conventions.attention,
-    "feed-forward": conventions.feed_forward,
-    "vocabulary": conventions.vocabulary,
-}
 NEAR = 64
 """Distance from a crossover that cannot be built within which a buildable one is searched."""
 Compared = Case | CountedCase
@@ -99,10 +96,10 @@ class CrossoverRow(Row):
 def block_in(side: Compared) -> Callable[[Entry], str]:
     """Return the function of the block of an entry: attention, feed-forward, vocabulary or other."""
     if isinstance(side, CountedCase):
-        return lambda entry: side.blocks[entry.path]
+        return side.parts.part_of
     if is_layer(side):
-        return lambda entry: "attention"
-    return lambda entry: next((name for name, holds in BLOCKS.items() if holds(entry)), "other")
+        return lambda entry: ATTENTION
+    return part_of
 
 
 def kind_in(side: Compared) -> Callable[[Entry], str]:
@@ -169,7 +166,7 @@ def by_part(
         for entry in side.ledger:
             entries.setdefault(part_of(entry), []).append(entry)
     found = {**entries_of[0], **entries_of[1]}
-    order = [*BLOCKS, *MAC_KINDS]
+    order = [*RULES, *MAC_KINDS]
     parts = sorted(found, key=lambda part: order.index(part) if part in order else len(order))
     sums = {one.key: sum(map(one.amount, b.ledger)) for one in quantities if one.of == "MACs"}
     rows = []
@@ -337,10 +334,10 @@ def _confirm(
         left, right = (cases.counted(side, counters, device) for side in change.build(size))
         for name in left:
             of_a, of_b = left[name], right[name]
-            if isinstance(of_a, str):
-                return "no module", [of_a], []
-            if isinstance(of_b, str):
-                return "no module", [of_b], []
+            if isinstance(of_a, Unknown):
+                return "no module", [of_a.reason], []
+            if isinstance(of_b, Unknown):
+                return "no module", [of_b.reason], []
             if of_a - of_b != expected:
                 failures.append(f"{change.letter} = {size}: {name} does not count a difference of {expected:,}")
     return ("no" if failures else ", ".join(counters)), failures, failures

@@ -11,7 +11,7 @@ from typing import Any
 
 from headcount.bench.case import Case
 from headcount.bench.column import Column, macs_column, params_column, plural
-from headcount.bench.counting.count import count, disagreements, exit_code, rule_agreement
+from headcount.bench.counting.count import count, disagreements, exit_code, reasons, rule_agreement
 from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError, read_toml
 from headcount.bench.macs.columns import Accounts, counter_columns
@@ -100,8 +100,9 @@ class GridRow(Row):
 
     @property
     def notes(self) -> list[str]:
-        """The failures, and the reasons for missing accounts."""
-        return [*self.failures, *self.accounts.notes]
+        """The failures, where and why a tool has counted elsewhere, and the reasons for missing accounts."""
+        elsewhere = dict.fromkeys(reason for _, one in self.forms for reason in reasons(one))
+        return [*self.failures, *elsewhere, *self.accounts.notes]
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields but the case, of which the input's lengths."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from headcount.bench.case import LENGTHS, Case, describe_input
 from headcount.bench.column import TONES, Column, macs_column, params_column, plural
-from headcount.bench.counting.count import count, disagreements, exit_code, rule_agreement
+from headcount.bench.counting.count import count, disagreements, exit_code, reasons, rule_agreement
 from headcount.bench.counting.result import Count
 from headcount.bench.macs.columns import Accounts, counter_columns
 from headcount.bench.result import Row, Table, columns_of, shown, to_json
@@ -166,10 +166,7 @@ class ModelRow(Row):
     @property
     def notes(self) -> list[str]:
         """The arithmetic, where and why not a counter counted, the failures, and the reasons for missing accounts."""
-        tools = self.count.tools or ()
-        reasons = [tool.reason for tool in tools if tool.reason and not tool.has_failed]
-        reasons += [f"{tool.counter} on {tool.device}: {tool.why_there}" for tool in tools if tool.why_there]
-        texts = dict.fromkeys((self.because, *reasons, *self.failures))
+        texts = dict.fromkeys((self.because, *reasons(self.count), *self.failures))
         return [*filter(None, texts), *self.accounts.notes]
 
     def to_json(self) -> dict[str, Any]:

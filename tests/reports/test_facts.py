@@ -9,8 +9,7 @@ import pytest
 from headcount import CHECKOUT
 from headcount.bench.case import Case
 from headcount.bench.counters import registry
-from headcount.bench.counting.choices import parse_counters
-from headcount.bench.counting.count import count
+from headcount.bench.counting.count import count, parse_counters
 from headcount.bench.macs.published import ReproducedTable
 from headcount.bench.targets.workers import Here
 from headcount.formulas.published import tables
