@@ -50,7 +50,10 @@ class ConfigurationCase(Case):
     @property
     def notes(self) -> list[str]:
         """How the closed form was proved."""
-        return [f"Closed form of {self.config.model}: {self.config.proof}.", *self.config.notes[1:]]
+        return [
+            f"Closed form of {self.config.model}: {self.config.proof}.",
+            *(f"{note.rstrip('.')}." for note in self.config.notes[1:]),
+        ]
 
     @property
     def form(self) -> Any:
