@@ -15,7 +15,7 @@ from headcount.bench.accounts import (
     with_last_logits,
 )
 from headcount.bench.case import Case
-from headcount.bench.column import Column
+from headcount.bench.column import Column, plural
 from headcount.bench.hardware import Hardware
 from headcount.bench.performance import model
 from headcount.bench.performance.closed_form import ClosedForm, update
@@ -35,7 +35,7 @@ class TimeRow(Row):
 
     Attributes:
         what: the pass.
-        tokens: tokens that it reads, or adds to the sequences.
+        tokens: tokens that it reads, or adds to the sequences; None where they are not known.
         least_ms, expected_ms: milliseconds.
         tokens_per_s: tokens over the expected time.
         mfu: the exact multiply-accumulates, of all pairs of tokens, over those of the card's peak in the expected time,
@@ -43,12 +43,12 @@ class TimeRow(Row):
     """
 
     what: str = shown(Column, "pass", priority=0)
-    tokens: int = shown(Column, "tokens", kind="int", of="tokens", priority=1)
+    tokens: int | None = shown(Column, "tokens", kind="int", of="tokens", priority=1)
     least_ms: float = shown(Column, "at least", "ms", kind="fixed", digits=3, priority=0)
     expected_ms: float = shown(Column, "expected", "ms", kind="fixed", digits=3, priority=0)
-    tokens_per_s: float = shown(Column, "tokens per\nsecond", kind="fixed", digits=0, priority=0)
+    tokens_per_s: float | None = shown(Column, "tokens per\nsecond", kind="fixed", digits=0, priority=0)
     mfu: float = shown(Column, "MFU", "%", kind="fixed", digits=1, priority=1)
-    kernels: int = shown(Column, "kernels", kind="int", priority=2)
+    kernels: int | None = shown(Column, "kernels", kind="int", priority=2)
 
 
 def time_rows(case: Case, card: Hardware, given: Assumptions, *, passes: Sequence[str] = ()) -> list[TimeRow]:
@@ -70,8 +70,8 @@ def time_rows(case: Case, card: Hardware, given: Assumptions, *, passes: Sequenc
 def table(case: Case, card: Hardware, given: Assumptions, *, passes: Sequence[str] = ()) -> Table[TimeRow]:
     """Return the times of each pass as a table, with how they come about."""
     stored = context(case, given)
-    sequences = f"{case.lengths['batch_size']:,} sequences"
-    where = "" if stored is None else f" Prefill and decode step: {stored:,} tokens of each of {sequences} in the end."
+    sequences = plural(case.lengths["batch_size"], "sequence")
+    where = "" if stored is None else f" Prefill and decode step: {sequences} of {stored:,} tokens in the end."
     return Table(
         "time",
         f"Time on {card.name}, not measured",
@@ -99,7 +99,17 @@ def kernels_of(case: Case, form: Ledger, given: Assumptions) -> ClosedForm:
     return ClosedForm(form, given.bytes_each, is_causal)
 
 
-def _prefill(case: Case, given: Assumptions) -> tuple[list[Kernel], int, int]:
+def passes_of(case: Case, given: Assumptions, training: bool) -> dict[str, tuple[Ledger, int]]:
+    """Return the ledger and the tokens of each pass of a model that generates, or of a training step."""
+    if training:
+        return {TRAINING: (case.ledger, _tokens(case))}
+    try:
+        return {PREFILL: _prefill_form(case, given), DECODE: (step(case, context(case, given)), case.samples)}
+    except NoAccount:
+        return {FORWARD: (case.ledger, _tokens(case))}
+
+
+def _prefill_form(case: Case, given: Assumptions) -> tuple[Ledger, int]:
     prompt = context(case, given)
     if is_layer(case) or prompt is None:
         raise NoAccount("a layer has a forward pass")
@@ -107,7 +117,12 @@ def _prefill(case: Case, given: Assumptions) -> tuple[list[Kernel], int, int]:
         form = replace(case, sizes={**case.sizes, "T": 0}).ledger.select(lambda entry: entry.size)
     else:
         form = with_last_logits(step(case, prompt, prompt))
-    return kernels_of(case, form, given).forward(), prompt * case.samples, form.macs
+    return form, prompt * case.samples
+
+
+def _prefill(case: Case, given: Assumptions) -> tuple[list[Kernel], int, int]:
+    form, tokens = _prefill_form(case, given)
+    return kernels_of(case, form, given).forward(), tokens, form.macs
 
 
 def _decode(case: Case, given: Assumptions) -> tuple[list[Kernel], int, int]:
@@ -134,12 +149,22 @@ def _tokens(case: Case) -> int:
 
 def _row(what: str, kernels: list[Kernel], tokens: int, macs: int, card: Hardware) -> TimeRow:
     least, expected = model.least_us(kernels, card, DTYPE), model.load().expected_us(kernels, card, DTYPE)
-    return TimeRow(
-        what,
-        tokens,
-        least / 1000,
-        expected / 1000,
-        tokens / expected * model.US,
-        100 * macs / (expected / model.US * card.macs_per_s[DTYPE]),
-        sum(kernel.times for kernel in kernels),
-    )
+    return row_of(what, tokens, macs, least, expected, card, kernels=sum(kernel.times for kernel in kernels))
+
+
+def row_of(
+    what: str,
+    tokens: int | None,
+    macs: int,
+    least_us: float,
+    expected_us: float,
+    card: Hardware,
+    cards: int = 1,
+    kernels: int | None = None,
+    dtype: str = DTYPE,
+) -> TimeRow:
+    """Return the row of a pass on ``cards`` cards."""
+    seconds = expected_us / model.US
+    mfu = 100 * macs / (seconds * cards * card.macs_per_s[dtype])
+    rate = None if tokens is None else tokens / seconds
+    return TimeRow(what, tokens, least_us / 1000, expected_us / 1000, rate, mfu, kernels)

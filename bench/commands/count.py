@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 
+from headcount.bench import card_times
 from headcount.bench.accounts import check
 from headcount.bench.case import Case
 from headcount.bench.cli import Parser, add_output, serve
@@ -20,8 +21,10 @@ from headcount.bench.commands.options import (
 from headcount.bench.counters import registry
 from headcount.bench.counting.count import CLOSED_FORM, check_device, count, parse_counters
 from headcount.bench.counting.result import Unknown
+from headcount.bench.counting.target_times import time_table
 from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError, require_package
+from headcount.bench.hardware import find_card
 from headcount.bench.macs import columns, entries, module, ranks
 from headcount.bench.output.arguments import COUNT
 from headcount.bench.output.figure import check_format
@@ -74,6 +77,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     how = counter_options(out)
     how.add_argument("--depth", type=COUNT, metavar="N", help="merge modules below depth N (default: 3)")
     add_operator_options(how)
+    how.add_argument("--on", metavar="CARD", help="add expected times on a card: 'H100 SXM'")
     how.add_argument("--plot", metavar="FILE", help="the share of MACs by module: .pdf, .svg or .png")
     column_options(out)
     add_output(out)
@@ -129,12 +133,14 @@ def _closed_forms(args: argparse.Namespace) -> Result:
     if args.columns:
         heading = f"{', '.join(case.name for case in cases)}{changed}"
         found.append(columns.table_of(cases, heading, args.columns, given))
+    if args.on:
+        found += [card_times.table(case, find_card(args.on), given) for case in cases]
     return Result(found, lambda: entries.sentence(counts, args.flops), remark=peak_memory)
 
 
 def _ranks(args: argparse.Namespace) -> Result:
     """Return the tables of a rank of each preset under --plan, counted unless --counter is closed-form."""
-    refuse(args, (*MODULE, "decode", "device", *ASSUMPTIONS, "rules"), "--plan of a preset")
+    refuse(args, (*MODULE, "decode", "device", "on", *ASSUMPTIONS, "rules"), "--plan of a preset")
     counters = parse_counters(args.counter or ["headcount"])
     if others := [name for name in counters if name != "headcount"]:
         raise UsageError(f"--plan counts a rank on meta: it takes --counter headcount, not {others[0]}")
@@ -188,6 +194,10 @@ def _module(args: argparse.Namespace) -> Result:
         printed.append(columns.table_of([case], text, args.columns, given))
     elif args.columns:
         printed.append(columns.of_module(found, text, args.columns, given))
+    if args.on and case:
+        printed.append(card_times.table(case, find_card(args.on), given))
+    elif args.on:
+        printed.append(time_table(target, find_card(args.on)))
     return Result(printed, lambda: module.sentence(found, args.flops), remark=peak_memory)
 
 

@@ -72,7 +72,7 @@ def assumptions_of(args: argparse.Namespace) -> Assumptions:
     values = {name: value for name in ASSUMPTIONS if (value := getattr(args, name)) is not None}
     if args.rules:
         values["rule"] = args.rules[0]
-    if values and not args.columns:
+    if values and not args.columns and not getattr(args, "on", None):
         raise UsageError(f"{', '.join(OPTIONS.get(name, flag(name)) for name in values)} needs --columns")
     if len(args.rules or ()) > 1:
         raise UsageError(

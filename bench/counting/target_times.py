@@ -1,0 +1,47 @@
+"""Times of a user's module or of a configuration on a card, by the kernels of a run. Imports no torch."""
+
+from dataclasses import replace
+
+from headcount.bench.accounts import RECIPES
+from headcount.bench.card_times import FORWARD, TRAINING, TimeRow, row_of
+from headcount.bench.hardware import Hardware
+from headcount.bench.output.progress import stage
+from headcount.bench.performance import model
+from headcount.bench.performance.closed_form import total_macs, update
+from headcount.bench.performance.kernel import Kernel
+from headcount.bench.result import Table, columns_of
+from headcount.bench.targets.process import run_isolated
+from headcount.bench.targets.target import Target
+
+RECORD = "headcount.bench.counting.kernels:record_target"
+OPTIMIZER = "adamw-mixed"
+"""The optimizer of a training step."""
+
+
+def time_table(target: Target, card: Hardware) -> Table[TimeRow]:
+    """Return the time of a forward pass and of a training step. Raises what run_isolated does."""
+    plain = replace(target, plan=None, backward=False)
+    with stage(f"recording the kernels of {target.spec}"):
+        found = run_isolated(RECORD, plain, code=[target.spec], label=target.spec)
+    card.check(found.dtype)
+    rows = [_row(FORWARD, found.forward, found.forward, card, found.dtype)]
+    notes = [
+        f"At least: over the kernels of a run in {found.dtype} on meta tensors, the longer of bytes over "
+        f"{card.bytes_per_s / 1e12:g} TB/s and MACs over the type's rate, and {model.LEAST_LAUNCH_US:g} us for each. "
+        "Each operation is a kernel as it runs without a compiler, torch's fused attention one.",
+        model.load().statement(card),
+    ]
+    if found.training:
+        step = (*found.training, update(found.trained, RECIPES[OPTIMIZER]))
+        rows.append(_row(TRAINING, step, found.training, card, found.dtype))
+        notes.append(f"Training step: forward, backward from every output, and the update by {OPTIMIZER}.")
+    else:
+        notes.append(f"No training step: {found.reason}.")
+    columns = [column for column in columns_of(TimeRow) if column.key not in ("tokens", "tokens_per_s")]
+    return Table("time", f"Time on {card.name}, not measured", columns, rows, notes)
+
+
+def _row(what: str, kernels: tuple[Kernel, ...], counted: tuple[Kernel, ...], card: Hardware, dtype: str) -> TimeRow:
+    least, expected = model.least_us(kernels, card, dtype), model.load().expected_us(kernels, card, dtype)
+    number = sum(kernel.times for kernel in kernels)
+    return row_of(what, None, total_macs(counted), least, expected, card, kernels=number, dtype=dtype)

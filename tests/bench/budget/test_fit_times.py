@@ -1,0 +1,70 @@
+"""Times that ``headcount fit`` prints beside what it holds."""
+
+import json
+
+import pytest
+
+from headcount.bench.accounts import Assumptions
+from headcount.bench.budget.fit import main
+from headcount.bench.budget.fit_times import time_table
+from headcount.bench.card_times import time_rows
+from headcount.bench.case import Case
+from headcount.bench.hardware import HARDWARE
+from headcount.formulas.plan import parse
+
+H200 = HARDWARE["h200"]
+CASE = Case.of("llama3-8b", {}, {"seq_len": 4096, "batch_size": 4})
+
+
+def rows(training, plan=None, given=None):
+    found = time_table(CASE, given or Assumptions(), plan and parse(plan), training, H200)
+    return {row.what: row for row in found.rows}
+
+
+def test_one_card_has_the_times_of_the_model():
+    alone = {row.what: row for row in time_rows(CASE, H200, Assumptions())}
+    assert rows(False) == {what: alone[what] for what in ("prefill", "decode step")}
+    assert rows(True) == {"training step": alone["training step"]}
+
+
+def test_plan_of_one_card_takes_the_same_time():
+    for training in (False, True):
+        for what, row in rows(training, "dp=1").items():
+            alone = rows(training)[what]
+            assert row.expected_ms == pytest.approx(alone.expected_ms) and row.mfu == pytest.approx(alone.mfu)
+            assert row.tokens == alone.tokens
+
+
+def test_tensor_parallel_decodes_faster_and_waits():
+    one, four = rows(False)["decode step"], rows(False, "tp=4")["decode step"]
+    assert one.expected_ms / 4 < four.expected_ms < one.expected_ms
+
+
+def test_data_parallel_has_more_tokens():
+    one, four = rows(True)["training step"], rows(True, "dp=4,mb=2")["training step"]
+    assert four.tokens == 8 * one.tokens
+    assert four.mfu == pytest.approx(one.mfu, rel=0.05)
+
+
+def test_stages_decode_one_after_another():
+    one, four = rows(False)["decode step"], rows(False, "pp=4")["decode step"]
+    assert four.expected_ms == pytest.approx(one.expected_ms, rel=0.01)
+
+
+def run(line, capsys):
+    code = main([*line.split(), "--format", "json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_narrow_weights_decode_faster(capsys):
+    _, wide = run("llama3-8b --on h200-sxm", capsys)
+    _, narrow = run("llama3-8b --on h200-sxm --weights int4", capsys)
+    (wide, narrow) = (
+        {row["what"]: row["expected_ms"] for row in found["tables"][1]["rows"]} for found in (wide, narrow)
+    )
+    assert narrow["decode step"] < 0.6 * wide["decode step"]
+
+
+def test_bytes_alone_have_no_time(capsys):
+    _, found = run("llama3-8b --on 80G", capsys)
+    assert len(found["tables"]) == 1
