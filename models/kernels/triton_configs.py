@@ -104,6 +104,8 @@ MOST_KEYS_OF_MQA = 256
 WIDEST_HEAD_OF_MQA, WIDEST_HEAD_OF_RAGGED, WIDEST_HEAD_OF_DECODE = 128, 128, 256
 # programs that decoding keeps busy, and fewest keys of a part
 DECODE_PROGRAMS, FEWEST_KEYS = 264, 128
+# parts of the keys that an output product puts together; more of them spill
+MOST_PARTS_OF_A_PRODUCT = 4
 
 
 def launch_for(kernel: str, **sizes: int) -> Launch:

@@ -21,7 +21,10 @@ from headcount.models.kernels.triton_configs import INTERPRETED, Launch, launch_
 
 PADDED = (("E", 16), ("C", 16), ("K", 1), ("D", 16))
 """Sizes that kernels pad to a power of two, and the least power."""
-FLAGS = (("bias_ptr", "BIASED"), ("gates_ptr", "GATED"), ("other_ptr", "DOTTED"), ("hidden_ptr", "HIDDEN"))
+FLAGS = (
+    ("bias_ptr", "BIASED"), ("gates_ptr", "GATED"), ("other_ptr", "DOTTED"), ("top_ptr", "PARTED"),
+    ("hidden_ptr", "HIDDEN"),
+)  # fmt: skip
 """Tensors that a launch may lack, and the constants of the kernels that have them."""
 
 
@@ -67,7 +70,8 @@ def start(name: str, grid: tuple[int, ...], chosen: Launch, *arguments: Any, **c
     constants |= {flag: given[name] is not None for name, flag in FLAGS if flag in names and name in given}
     if "PRECISION" in names:
         # 16-bit products ignore it
-        constants["PRECISION"] = "ieee" if arguments[0].dtype == torch.float32 else "tf32"
+        has_half = any(isinstance(one, Tensor) and one.dtype.itemsize == 2 for one in arguments)
+        constants["PRECISION"] = "tf32" if has_half else "ieee"
     constants |= chosen.blocks
     arguments = tuple(arguments[0] if value is None else value for value in arguments)
     recorded = _recorded.get()

@@ -83,12 +83,12 @@ def _selected(layer: nn.Module, inputs: Inputs) -> Tensor:
     rows = ops.spread(x.flatten(0, 1).contiguous(), w_q, bias, order, ends, top_k)
     q = rows.view(*gates.shape, -1)
     if q.shape[1] == 1 and _in_one_kernel(q, inputs, gates):
-        # the gates follow in collect
-        out = ops.decode(q[:, 0], inputs.key, inputs.value, None, None, inputs.key_padding_mask)
+        past = inputs.key, inputs.value, inputs.key_padding_mask
+        y = ops.decode_collect(q[:, 0], *past, w_o, gates.flatten(), order, ends)
     else:
         out = attend_slots(q, inputs, fused_attend)
-    y = ops.collect(out.reshape(rows.shape), w_o, gates.flatten(), order, ends, top_k).view(x.shape)
-    return add_selected_bias(layer.out_proj.bias, y, experts, gates)
+        y = ops.collect(out.reshape(rows.shape), w_o, gates.flatten(), order, ends, top_k)
+    return add_selected_bias(layer.out_proj.bias, y.view(x.shape), experts, gates)
 
 
 def route(

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from headcount.models.configs.moa import Gates
-from headcount.models.kernels.triton_configs import splits_of_keys
+from headcount.models.kernels.triton_configs import MOST_PARTS_OF_A_PRODUCT, splits_of_keys
 from headcount.models.kernels.triton_launch import (
     ceil_div,
     configure,
@@ -105,13 +105,16 @@ def route(
     num_blocks = ceil_div(num_tokens, chosen.blocks["BM"])
     x, w = x.contiguous(), w.contiguous()
     weights, experts, order, ends, logits = _route_shapes(x, w, top_k, gates, with_logits)
-    ranks, counts = torch.empty_like(experts), experts.new_empty(num_blocks, ends.numel())
+    alone = num_blocks == 1
+    ranks, counts = torch.empty_like(experts), experts.new_empty(num_blocks, num_experts)
+    places = (order, ends) if alone else (ranks, counts)
     start(
         "route", (num_blocks,), chosen,
-        x, w, weights, experts, ranks, counts, logits, num_tokens, d_model, x.stride(0),
-        E=num_experts, K=top_k, RENORMALISE=gates != Gates.RELEASED, WITH_LOGITS=with_logits,
+        x, w, weights, experts, *places, logits, num_tokens, d_model, x.stride(0),
+        ALONE=alone, E=num_experts, K=top_k, RENORMALISE=gates != Gates.RELEASED, WITH_LOGITS=with_logits,
     )  # fmt: skip
-    _place(experts[None], ranks, counts, order, ends, chosen.blocks["BM"])
+    if not alone:
+        _place(experts[None], ranks, counts, order, ends, chosen.blocks["BM"])
     return weights, experts, order, ends, logits
 
 
@@ -143,11 +146,13 @@ def _select_heads(name, operands, made, rest, num_shared, num_routed, **constant
     chosen = configure(name)
     per_sequence = ceil_div(length, chosen.blocks["BM"])
     ranks, counts = torch.empty_like(heads), heads.new_empty(batch_size * per_sequence, num_routed)
+    alone = per_sequence == 1 and order.numel() > 0
+    places = (order, ends) if alone else (ranks, counts)
     start(
-        name, (batch_size * per_sequence,), chosen, *operands, heads, gates, ranks, counts, length, per_sequence, *rest,
-        S=num_shared, E=num_routed, K=top_k, **constants,
+        name, (batch_size * per_sequence,), chosen, *operands, heads, gates, *places, length, per_sequence, *rest,
+        ALONE=alone, S=num_shared, E=num_routed, K=top_k, **constants,
     )  # fmt: skip
-    if order.numel():
+    if order.numel() and not alone:
         _place(heads, ranks, counts, order, ends, chosen.blocks["BM"])
 
 
@@ -208,27 +213,31 @@ def _expert(
     ends: Tensor,
     rows_per_a: int,
     other: Tensor | None = None,
+    top: Tensor | None = None,
+    norm: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Multiply each row of ``a`` (N*K / rows_per_a, in) by its expert's matrix of ``w`` (E, in, out): (N*K, out).
 
-    Also return the product of each row, without its gate, and the row of ``other`` (N*K, out): (N*K), or (0).
+    Also return the product of each row, without its gate, and the row of ``other`` (N*K, out): (N*K), or (0). With
+    ``top`` and ``norm``, those of _decode_parts, a row of ``a`` has parts (splits * in).
     """
     num_experts, in_features, out_features = w.shape
     a, bias, gates, order, ends, other = contiguous(a, bias, gates, order, ends, other)
     rows = order.numel()
     sizes = dict(rows=rows // num_experts, i=in_features, o=out_features, plain=int(other is None))
     chosen = configure("expert", **sizes)
-    c = a.new_empty(rows, out_features)
+    c = w.new_empty(rows, out_features)
     tiles = min(rows, ceil_div(rows, chosen.blocks["BM"]) + num_experts - 1)
     blocks = ceil_div(out_features, chosen.blocks["BN"])
     dots = a.new_empty(0 if other is None else rows, blocks, dtype=torch.float32)
     start(
         "expert", (blocks * tiles,), chosen,
-        a, w, bias, gates, other, dots, c, order, ends, in_features, out_features, a.stride(0), *w.stride(),
-        E=num_experts, ROWS_PER_A=rows_per_a,
+        a, w, bias, gates, other, top, norm, dots, c, order, ends,
+        in_features, out_features, a.stride(0), *w.stride(),
+        SPLITS=a.shape[1] // in_features, E=num_experts, ROWS_PER_A=rows_per_a,
     )  # fmt: skip
     # blocks are summed in order, so that equal inputs give equal bits
-    return c, dots[:, 0] if blocks == 1 else dots.sum(1)
+    return c, dots[:, 0] if other is None or blocks == 1 else dots.sum(1)
 
 
 def _spread_shapes(x, w, bias, order, ends, top_k):
@@ -296,8 +305,12 @@ def spread_gated(
 @_operator("collect", _collect_shapes, _rows_products, (_save_collect, _collect_backward))
 def collect(x: Tensor, w: Tensor, gates: Tensor | None, order: Tensor, ends: Tensor, top_k: int) -> Tensor:
     """Return for each token the sum over its K rows of g x W_e; (N*K, in) to (N, out)."""
-    rows, _ = _expert(x, w, None, gates, order, ends, 1)
-    out, chosen = _collect_shapes(x, w, gates, order, ends, top_k), configure("slots")
+    return _sum_slots(_expert(x, w, None, gates, order, ends, 1)[0], top_k)
+
+
+def _sum_slots(rows: Tensor, top_k: int) -> Tensor:
+    """Return the sums (N, out) over the K rows (N*K, out) of each token."""
+    out, chosen = rows.new_empty(len(rows) // top_k, rows.shape[1]), configure("slots")
     grid = tuple(ceil_div(size, chosen.blocks[block]) for size, block in zip(out.shape, ("BM", "BN"), strict=True))
     start("slots", grid, chosen, rows, out, *out.shape, K=top_k)
     return out
@@ -464,22 +477,65 @@ def decode(
     the gates are a softmax of ``gates`` (B, h). Its heads of a key/value head are rows of one tile, and the keys are
     split among programs.
     """
+    used = q.shape[1] if heads is None else gates.shape[1]
+    return _combine(q, heads, gates, *_decode_parts(q, k, v, heads, used, hidden))
+
+
+def _combine(
+    q: Tensor,
+    heads: Tensor | None,
+    gates: Tensor | None,
+    part: Tensor,
+    top: Tensor,
+    norm: Tensor,
+    sizes: dict[str, int],
+) -> Tensor:
+    """Put together what _decode_parts returns for ``q``, times the gates."""
+    out, gates = q.new_empty(q.shape), gates if gates is None else with_rows(gates)
+    stride = 0 if gates is None else gates.stride(0)
+    start(
+        "combine", (prod(q.shape[:2]),), configure("combine"),
+        part, top, norm, heads, gates, out, stride, D=q.shape[2], **sizes,
+    )  # fmt: skip
+    return out
+
+
+def _decode_parts(
+    q: Tensor, k: Tensor, v: Tensor, heads: Tensor | None, used: int, hidden: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, dict[str, int]]:
+    """Return sums (B, used, splits, D) of each part of the keys, their tops and norms, and the sizes of the launch."""
     (batch_size, num_heads, head_dim), (src_len, num_kv_heads) = q.shape, k.shape[1:3]
-    (q, heads, hidden), gates = contiguous(q, heads, hidden), gates if gates is None else with_rows(gates)
-    used = num_heads if heads is None else gates.shape[1]
+    q, heads, hidden = contiguous(q, heads, hidden)
     group, chosen = num_heads // num_kv_heads, configure("decode", D=pad(head_dim))
     tiles = batch_size * num_kv_heads * ceil_div(min(used, group), chosen.blocks["BM"])
     splits = splits_of_keys(tiles, src_len)
     part = q.new_empty(batch_size, used, splits, head_dim, dtype=torch.float32)
     top, norm = (part.new_empty(part.shape[:-1]) for _ in range(2))
-    out = torch.empty_like(q)
     sizes = dict(H=num_heads, S=used if heads is None else used - heads.shape[1], K=used, SPLITS=splits)
     start_attention(
         "decode", splits * tiles, chosen,
         q, k, v, heads, hidden, part, top, norm, src_len, ceil_div(src_len, splits), GROUP=group, **sizes,
     )  # fmt: skip
-    start(
-        "combine", (num_heads * batch_size,), configure("combine"),
-        part, top, norm, heads, gates, out, used if gates is None else gates.stride(0), D=head_dim, **sizes,
-    )  # fmt: skip
-    return out
+    return part, top, norm, sizes
+
+
+def _decode_collect_products(q, k, v, hidden, w, gates, order, ends):
+    product = ("expert_linear", {"m": order.shape[0], "i": w.shape[1], "j": w.shape[2]}, (4,))
+    return [*_attention_products(prod(q.shape[:2]), q, k), product]
+
+
+@_operator(
+    "decode_collect", lambda q, k, v, hidden, w, *rest: q.new_empty(len(q), w.shape[2]), _decode_collect_products
+)
+def decode_collect(
+    q: Tensor, k: Tensor, v: Tensor, hidden: Tensor | None, w: Tensor, gates: Tensor, order: Tensor, ends: Tensor
+) -> Tensor:
+    """Return ``collect`` of what ``decode`` returns for every head: a few parts of the keys are put together where the
+    output product reads them, without a launch of their own."""
+    part, top, norm, sizes = _decode_parts(q, k, v, None, q.shape[1], hidden)
+    if sizes["SPLITS"] > MOST_PARTS_OF_A_PRODUCT:
+        x, tops_and_norms = _combine(q, None, None, part, top, norm, sizes), ()
+    else:
+        x, tops_and_norms = part.flatten(2), (top, norm)
+    rows, _ = _expert(x.flatten(0, 1), w, None, gates, order, ends, 1, None, *tops_and_norms)
+    return _sum_slots(rows, q.shape[1])

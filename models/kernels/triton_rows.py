@@ -82,28 +82,38 @@ def _top_k(logits, cols, E: tl.constexpr, K: tl.constexpr, K_PAD: tl.constexpr, 
 @triton.jit
 @no_type_check
 def _store_ranks(
-    chosen, tokens, live, block, ranks_ptr, counts_ptr,
-    E: tl.constexpr, E_PAD: tl.constexpr, K: tl.constexpr, K_PAD: tl.constexpr, BM: tl.constexpr,
+    chosen, tokens, live, block, group_len, ranks_ptr, counts_ptr,
+    ALONE: tl.constexpr, E: tl.constexpr, E_PAD: tl.constexpr, K: tl.constexpr, K_PAD: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
-    """How many earlier tokens of the block selected the same expert, and how many of the block did."""
+    """How many earlier tokens of the block selected the same expert, and how many of the block did.
+
+    A block ALONE in its group does what ``place`` would: ``ranks_ptr`` is the order of rows, ``counts_ptr`` their ends.
+    """
     cols, slots = tl.arange(0, E_PAD), tl.arange(0, K_PAD)
     taken = tl.zeros((BM, E_PAD), tl.int32)
     for k in tl.static_range(K):
         taken += (cols[None, :] == _column(chosen, slots, k)[:, None]).to(tl.int32)
     taken = tl.where(live[:, None], taken, 0)
-    before = tl.cumsum(taken, 0) - taken
-    tl.store(counts_ptr + block * E + cols, tl.sum(taken, 0), mask=cols < E)
+    before, counts = tl.cumsum(taken, 0) - taken, tl.sum(taken, 0)
+    if ALONE:
+        ends = block * group_len * K + tl.cumsum(counts, 0)
+        before, counts = before + (ends - counts)[None, :], ends
+    tl.store(counts_ptr + block * E + cols, counts, mask=cols < E)
     for k in tl.static_range(K):
         own = cols[None, :] == _column(chosen, slots, k)[:, None]
-        tl.store(ranks_ptr + tokens * K + k, tl.sum(tl.where(own, before, 0), 1), mask=live)
+        rank = tl.sum(tl.where(own, before, 0), 1)
+        if ALONE:
+            tl.store(ranks_ptr + rank, tokens * K + k, mask=live)
+        else:
+            tl.store(ranks_ptr + tokens * K + k, rank, mask=live)
 
 
 @triton.jit
 @no_type_check
 def route_kernel(
     x_ptr, w_ptr, gates_ptr, experts_ptr, ranks_ptr, counts_ptr, logits_ptr, num_tokens, d_model, stride_x,
-    E: tl.constexpr, E_PAD: tl.constexpr, K: tl.constexpr, K_PAD: tl.constexpr, RENORMALISE: tl.constexpr,
-    WITH_LOGITS: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr,
+    ALONE: tl.constexpr, E: tl.constexpr, E_PAD: tl.constexpr, K: tl.constexpr, K_PAD: tl.constexpr,
+    RENORMALISE: tl.constexpr, WITH_LOGITS: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
     """Gates (N, K) of softmax(x W^T) at the K highest logits, and the experts of these."""
     block = tl.program_id(0)
@@ -125,7 +135,7 @@ def route_kernel(
     inside = live[:, None] & (slots[None, :] < K)
     tl.store(gates_ptr + rows, weights, mask=inside)
     tl.store(experts_ptr + rows, chosen, mask=inside)
-    _store_ranks(chosen, tokens, live, block, ranks_ptr, counts_ptr, E, E_PAD, K, K_PAD, BM)
+    _store_ranks(chosen, tokens, live, block, num_tokens, ranks_ptr, counts_ptr, ALONE, E, E_PAD, K, K_PAD, BM)
 
 
 @triton.jit
@@ -133,8 +143,8 @@ def route_kernel(
 def head_route_kernel(
     x_ptr, w_ptr, shared_ptr, groups_ptr, heads_ptr, gates_ptr, ranks_ptr, counts_ptr, group_len, blocks_per_group,
     d_model, stride_x, logits_ptr,
-    S: tl.constexpr, E: tl.constexpr, E_PAD: tl.constexpr, K: tl.constexpr, K_PAD: tl.constexpr, C: tl.constexpr,
-    C_PAD: tl.constexpr, RELEASED: tl.constexpr, WITH_LOGITS: tl.constexpr, PRECISION: tl.constexpr,
+    ALONE: tl.constexpr, S: tl.constexpr, E: tl.constexpr, E_PAD: tl.constexpr, K: tl.constexpr, K_PAD: tl.constexpr,
+    C: tl.constexpr, C_PAD: tl.constexpr, RELEASED: tl.constexpr, WITH_LOGITS: tl.constexpr, PRECISION: tl.constexpr,
     BM: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
     """Gates (N, S + K) of S shared heads and of the K of E routed ones that a token selects, from its C logits."""
@@ -178,15 +188,15 @@ def head_route_kernel(
     inside = live[:, None] & (slots[None, :] < K)
     tl.store(gates + S + slots[None, :], weights, mask=inside)
     tl.store(heads_ptr + tokens[:, None] * K + slots[None, :], chosen, mask=inside)
-    _store_ranks(chosen, tokens, live, block, ranks_ptr, counts_ptr, E, E_PAD, K, K_PAD, BM)
+    _store_ranks(chosen, tokens, live, block, group_len, ranks_ptr, counts_ptr, ALONE, E, E_PAD, K, K_PAD, BM)
 
 
 @triton.jit
 @no_type_check
 def norm_route_kernel(
     q_ptr, heads_ptr, gates_ptr, ranks_ptr, counts_ptr, group_len, blocks_per_group,
-    S: tl.constexpr, E: tl.constexpr, E_PAD: tl.constexpr, K: tl.constexpr, K_PAD: tl.constexpr, D: tl.constexpr,
-    D_PAD: tl.constexpr, BM: tl.constexpr,
+    ALONE: tl.constexpr, S: tl.constexpr, E: tl.constexpr, E_PAD: tl.constexpr, K: tl.constexpr, K_PAD: tl.constexpr,
+    D: tl.constexpr, D_PAD: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
     """The K of E routed heads with the longest queries; all S + K gates are 1."""
     block = tl.program_id(0)
@@ -202,7 +212,7 @@ def norm_route_kernel(
     tl.store(heads_ptr + tokens[:, None] * K + slots[None, :], chosen, mask=live[:, None] & (slots[None, :] < K))
     for slot in tl.static_range(S + K):
         tl.store(gates_ptr + tokens * (S + K) + slot, tl.full((BM,), 1.0, tl.float32), mask=live)
-    _store_ranks(chosen, tokens, live, block, ranks_ptr, counts_ptr, E, E_PAD, K, K_PAD, BM)
+    _store_ranks(chosen, tokens, live, block, group_len, ranks_ptr, counts_ptr, ALONE, E, E_PAD, K, K_PAD, BM)
 
 
 @triton.jit
@@ -238,14 +248,16 @@ def place_kernel(
 @triton.jit
 @no_type_check
 def expert_kernel(
-    a_ptr, w_ptr, bias_ptr, gates_ptr, other_ptr, dots_ptr, c_ptr, order_ptr, ends_ptr, in_features, out_features,
-    stride_a, stride_we, stride_wi, stride_wo,
-    E: tl.constexpr, E_PAD: tl.constexpr, ROWS_PER_A: tl.constexpr, BIASED: tl.constexpr, GATED: tl.constexpr,
-    DOTTED: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    a_ptr, w_ptr, bias_ptr, gates_ptr, other_ptr, top_ptr, norm_ptr, dots_ptr, c_ptr, order_ptr, ends_ptr,
+    in_features, out_features, stride_a, stride_we, stride_wi, stride_wo,
+    PARTED: tl.constexpr, SPLITS: tl.constexpr, E: tl.constexpr, E_PAD: tl.constexpr, ROWS_PER_A: tl.constexpr,
+    BIASED: tl.constexpr, GATED: tl.constexpr, DOTTED: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr,
+    BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """c[id] = gate[id] (a[id // ROWS_PER_A] W_e + b_e) for the rows ``id`` of each expert e; a tile has one expert.
 
-    ``dots`` are the sums of the row, without its gate, times the row of ``other``, over each block of BN columns.
+    ``dots`` are the sums of the row, without its gate, times the row of ``other``, over each block of BN columns. A row
+    of ``a`` that is PARTED are SPLITS sums of attention, to be put together by their tops and norms as in ``combine``.
     The host knows only the most tiles that there can be; those beyond the last end at once.
     """
     program, blocks = tl.program_id(0), tl.cdiv(out_features, BN)
@@ -266,10 +278,26 @@ def expert_kernel(
     a_rows = a_ptr + (ids // ROWS_PER_A).to(tl.int64)[:, None] * stride_a
     n = block * BN + tl.arange(0, BN)
     w_cols = w_ptr + expert.to(tl.int64) * stride_we + n[None, :] * stride_wo
+    if PARTED:
+        splits = tl.arange(0, SPLITS)
+        of_row = ids.to(tl.int64)[:, None] * SPLITS + splits[None, :]
+        top = tl.load(top_ptr + of_row)
+        highest = tl.max(top, 1)[:, None]
+        share = tl.exp2(top - tl.where(highest == float("-inf"), 0.0, highest))
+        norm = tl.sum(tl.load(norm_ptr + of_row) * share, 1)[:, None]
+        share /= tl.where(norm == 0.0, 1.0, norm)
     acc = tl.zeros((BM, BN), tl.float32)
     for start in range(0, in_features, BK):
         i = start + tl.arange(0, BK)
-        a = tl.load(a_rows + i[None, :], mask=live[:, None] & (i[None, :] < in_features), other=0.0)
+        inside = live[:, None] & (i[None, :] < in_features)
+        if PARTED:
+            total = tl.zeros((BM, BK), tl.float32)
+            for split in tl.static_range(SPLITS):
+                part = tl.load(a_rows + split * in_features + i[None, :], mask=inside, other=0.0)
+                total += part * _column(share, splits, split)[:, None]
+            a = total.to(w_ptr.dtype.element_ty)
+        else:
+            a = tl.load(a_rows + i[None, :], mask=inside, other=0.0)
         known = (i[:, None] < in_features) & (n[None, :] < out_features)
         w = tl.load(w_cols + i[:, None] * stride_wi, mask=known, other=0.0)
         acc = tl.dot(a, w, acc, input_precision=PRECISION)

@@ -3,14 +3,17 @@
 import pytest
 import torch
 
+from headcount.bench.latency.launch_count import _Operations
 from headcount.models.build import build
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
 from headcount.models.kernels import grouped
+from headcount.models.kernels.triton_launch import recording
 from headcount.models.rotary import rotary_table
 from tests.cases import padding, randomise
 from tests.models.test_attention_layers import outcome
 from tests.models.triton_cases import DEVICE, DTYPES, INTERPRETED, TRITON, assert_near, features
+from tests.models.triton_launches import Launching
 
 pytestmark = TRITON
 
@@ -130,6 +133,21 @@ def test_decoding_and_cross_attention_match_forward(case):
         turned = type(rotary)(*(part[start:stop] for part in rotary))
         pieces.append(layer(x[:, start:stop], causal=True, cache=cache, rotary=turned))
     assert_near(torch.cat(pieces, 1), expected, torch.float32)
+
+
+@pytest.mark.parametrize("case", ["moa-K2-E4-D16", "moa-K3-E3-D24", "moh-h6-s2-r2-g2"])
+@torch.no_grad()
+def test_decoding_step_has_few_launches(case):
+    config = make_config((CASES | {"moa-K3-E3-D24": MOA | dict(num_experts=3, top_k=3, head_dim=24)})[case])
+    layer = build(config, device="meta", impl="triton")
+    is_sparse = "K2-E4" in case
+    for max_len, number in ((7, 9), (512, 9), (8192, 9 + is_sparse)):
+        cache = layer.make_cache(B, max_len)
+        cache.length = max_len - 1
+        # the second mode runs what an operator of ours runs, and leaves the rest to the first
+        with _Operations() as operations, recording() as launched, Launching():
+            layer(torch.empty(B, 1, 20, device="meta"), cache=cache)
+        assert operations.number + len(launched) == number
 
 
 def test_float64_raises():

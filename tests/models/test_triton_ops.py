@@ -364,6 +364,23 @@ def test_split_keys_match_reference(padded):
     assert_near(ops.decode(q, k, v, heads, gates, hidden), expected, torch.float32)
 
 
+@pytest.mark.parametrize(
+    "num_splits, dtype", [*((splits, torch.float32) for splits in (1, 8)), *((4, d) for d in DTYPES)]
+)
+def test_decode_collect_matches_reference(num_splits, dtype, monkeypatch):
+    monkeypatch.setattr(ops, "splits_of_keys", lambda tiles, src_len: num_splits)
+    experts, num_experts = selection("N19-E5-K2")
+    (n, top_k), (width, out) = experts.shape, WIDTHS
+    q, hidden = features(n, top_k, width, dtype=dtype), hidden_keys(n, 37, True)
+    k, v = (features(n, 37, 1, width, dtype=dtype, seed=seed) for seed in (1, 2))
+    w = features(num_experts, width, out, dtype=dtype, seed=3, scale=width**-0.5)
+    gates, exact = features(n * top_k, seed=4), [x.double() for x in (q[:, None], k, v)]
+    rows = attend(*exact, key_padding_mask=hidden)[:, 0] * gates.view(n, top_k, 1).double()
+    expected = torch.einsum("nkf,nkfd->nd", rows, w.double()[experts.long()])
+    found = ops.decode_collect(q, k, v, hidden, w, gates, *plan(experts[None], num_experts))
+    assert_near(found, expected, dtype)
+
+
 def test_large_scores_stay_finite():
     q, k, v = features(1, 9, 2, 16, scale=40), features(1, 9, 16, seed=1, scale=40), features(1, 9, 16, seed=2)
     expected = attend(q.double(), k[:, :, None].double(), v[:, :, None].double(), causal=True)

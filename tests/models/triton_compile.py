@@ -102,6 +102,8 @@ def compile_launches(launches: Iterable[Any], arch: int) -> Iterator[tuple[Any, 
 def shape_of(launched: Any) -> str:
     """Return the constants that distinguish configurations."""
     quiet = ("PRECISION", "E_PAD", "K_PAD", "D_PAD", "RENORMALISE")
+    quiet += ("UNIT",) if launched.constants.get("UNIT") == 8 else ()
+    quiet += ("SPLITS",) if launched.constants.get("PARTED") is False else ()
     named = [(k, v) for k, v in launched.constants.items() if k.isupper() and k not in quiet and v is not False]
     words = [k.lower() if v is True else f"{k}{v}" for k, v in named]
     given = dict(zip(launched.kernel.arg_names, launched.arguments, strict=False))
