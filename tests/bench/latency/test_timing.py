@@ -43,6 +43,7 @@ def test_inputs_rotate_across_blocks(fake_clock):
     interleave([long, short], blocks=5, device="cpu")
     # a long call runs once in a block; a short one runs on every set equally often
     assert [i for name, i in fake_clock.log if name == "long"][-5:] == [0, 1, 2, 0, 1] and short.calls == 21
+    assert short.wall_s == pytest.approx([0.001] * 5)
 
 
 @pytest.mark.parametrize(
