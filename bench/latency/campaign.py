@@ -13,16 +13,17 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from headcount.bench.cli import Parser, add_output
-from headcount.bench.column import plural
+from headcount.bench.column import Column, plural
 from headcount.bench.errors import UsageError
 from headcount.bench.latency import gates, schedule
 from headcount.bench.latency.timing_cases import TimingCase
-from headcount.bench.result import Result
+from headcount.bench.result import Result, Row, Table, columns_of, shown
 
 PROG = "python -m bench.latency campaign"
 
@@ -41,17 +42,19 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     schedule.add_options(out, "--dtype", choices=dtypes, default="bfloat16", help="(default: %(default)s)")
     default = ", ".join(f"{schedule.read_parts()[part]['tokens']} for {part}" for part in schedule.TIMED_PARTS)
     schedule.add_options(out, "--tokens", help=f"tokens of a call (default: {default})")
-    out.add_argument("--list", action="store_true", help="list the cases and the seconds that each is expected to take")
+    out.add_argument(
+        "--list", action="store_true", help="list the cases with their expected seconds; with --brief the sums"
+    )
     add_output(out)
     return out
 
 
-def command(args: argparse.Namespace, argv: Sequence[str] = ()) -> Result | str | Callable[[], int]:
+def command(args: argparse.Namespace, argv: Sequence[str] = ()) -> Result | Callable[[], int]:
     """Return the tables of a campaign, one for each part; each begins when the one before it has been printed."""
     schedule.check_limits(args)
     parts = {part: _part_cases(part, args) for part in dict.fromkeys(args.part)}
     if args.list:
-        return "\n".join(line for part, cases in parts.items() for line in _list_part(part, cases))
+        return _list_parts(parts)
     if not args.out_dir:
         raise UsageError("the following arguments are required: --out-dir")
 
@@ -70,9 +73,24 @@ def _part_cases(part: str, args: argparse.Namespace) -> dict[TimingCase, float]:
     return dict.fromkeys(checks, schedule.read_parts()[part]["seconds"])
 
 
-def _list_part(part: str, cases: dict[TimingCase, float]) -> list[str]:
-    head = f"{part}: {plural(len(cases), 'case')}, about {sum(cases.values()):.0f} s on an NVIDIA H200 (estimate)"
-    return [head, *(f"  {seconds:4.1f} s  {case.key}" for case, seconds in cases.items())]
+@dataclass(frozen=True)
+class ExpectedRow(Row):
+    """A case of a campaign, and the seconds that it is expected to take."""
+
+    case: str = shown(Column, "case", width=72)
+    seconds: float = shown(Column, "estimate", "s", kind="fixed", digits=1, width=8, priority=0)
+
+
+def _list_parts(parts: Mapping[str, Mapping[TimingCase, float]]) -> Result:
+    """Return a table of the cases of each part."""
+    tables, sums = [], []
+    for part, cases in parts.items():
+        rows = [ExpectedRow(case.key, seconds) for case, seconds in cases.items()]
+        sums.append(f"{part} {sum(cases.values()):.0f} s ({plural(len(cases), 'case')})")
+        tables.append(Table(part, f"Part {part}", columns_of(ExpectedRow), rows, detail=True))
+    total_s = sum(row.seconds for table in tables for row in table.rows)
+    sentence = f"Estimate on an NVIDIA H200: {', '.join(sums)}; {total_s:,.0f} s in all. Nothing was measured."
+    return Result(tables, lambda: sentence)
 
 
 def describe_cache() -> str:

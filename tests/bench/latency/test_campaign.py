@@ -77,14 +77,18 @@ def test_compiled_kernels_are_counted(small_campaign, tmp_path, monkeypatch, cap
 
 
 def test_list_states_expected_seconds(capsys):
-    assert main(["campaign", "--list", "--part", "checks", "models"]) == 0
-    out = capsys.readouterr().out.splitlines()
+    argv = ["campaign", "--list", "--part", "checks", "models"]
+    assert main([*argv, "--brief"]) == 0
     # 96 checks of 1.5 s each
-    assert out[0] == "checks: 96 cases, about 144 s on an NVIDIA H200 (estimate)"
-    assert out[97].startswith("models: 46 cases, about 2") and out[98].startswith(
-        "   6.1 s  model moa-8K8E128D T10 B409 "
-    )
-    assert len(out) == 1 + 96 + 1 + 46
+    brief = capsys.readouterr().out.strip()
+    assert brief.startswith("Estimate on an NVIDIA H200: checks 144 s (96 cases), models 2")
+    assert main([*argv, "--format", "json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    checks, models = (table["rows"] for table in printed["tables"])
+    assert (len(checks), len(models), checks[0]["seconds"]) == (96, 46, 1.5)
+    assert models[0] == {"case": "model moa-8K8E128D T10 B409 bfloat16 forward cuda natural", "seconds": 6.1}
+    total_s = sum(row["seconds"] for row in checks + models)
+    assert f"; {total_s:.0f} s in all. Nothing was measured." in brief
 
 
 def test_listed_cases_are_distinct_and_ordered():
