@@ -53,7 +53,7 @@ class TimeRow(Row):
 
 def time_rows(case: Case, card: Hardware, given: Assumptions, *, passes: Sequence[str] = ()) -> list[TimeRow]:
     """Return the times of each pass that the model has, or of ``passes``, on one card."""
-    rows = []
+    rows: list[TimeRow] = []
     for what, make in {PREFILL: _prefill, DECODE: _decode, FORWARD: _forward, TRAINING: _training}.items():
         if passes and what not in passes:
             continue

@@ -4,7 +4,8 @@
     python -m bench.budget --match-model transformer-big --attention moa
     python -m bench.budget --match-model llama3-8b --attention moh
     python -m bench.budget --macs 700M --all-integers --range K=1:16 E=1:64
-    python -m bench.budget llama3-8b --ranks 64 --global-batch 128 --bytes 40G
+    python -m bench.budget --macs 1.2G --on 'H100 SXM'     the fastest sizes, by expected times
+    python -m bench.budget llama3-8b --ranks 64 --global-batch 128 --bytes 40G --on 'H100 SXM'
 
 The rest of the model is the preset's. More parameters and more active parameters are better unless --maximise names
 other costs; less of every other cost is better. No printed row is worse than another in every cost. Costs come from
@@ -127,6 +128,8 @@ def command(args: argparse.Namespace) -> Result:
         plot(args.plot, found.title, answer)
     rows = plural(len(answer.listed), "row")
     sentence = f"{rows} of {len(answer.found):,} within the budget, of {answer.searched:,} candidates."
+    if answer.expected is not None and not args.sort:
+        sentence += f" The first is expected to be the fastest of all, {found.rows[0].expected_ms:.3g} ms."
     return Result([found], lambda: sentence)
 
 

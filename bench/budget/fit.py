@@ -18,7 +18,9 @@ from headcount.bench.accounts import (
     value_of,
     with_last_logits,
 )
+from headcount.bench.budget.fit_times import time_table
 from headcount.bench.budget.plans import plans
+from headcount.bench.card_times import DTYPE, TimeRow
 from headcount.bench.case import Case
 from headcount.bench.cli import Parser, add_output, serve
 from headcount.bench.closed_form.case import configuration_case
@@ -216,7 +218,22 @@ def command(args: argparse.Namespace) -> Result:
         below += list(_advice(demand, room, most))
     table = Table("fit", f"{args.target} on {card}, {memory:,} bytes", columns_of(PartRow), rows, notes, below)
     table = replace(table, facts={"memory_bytes": memory, "reserve_bytes": args.reserve, "fits": fits, "largest": most})
-    return Result([table], lambda: sentence)
+    return Result([table, *_times(demand, card)], lambda: sentence)
+
+
+def _times(demand: Demand, card: str) -> list[Table[TimeRow]]:
+    """Return the times on a card by the closed form, where its rates and, of a plan, its links are known."""
+    sheet, plan, target = by_name(card), demand.plan, demand.target
+    if sheet is None or DTYPE not in sheet.macs_per_s:
+        return []
+    if plan is not None and sheet.link_bytes_per_s is None:
+        return []
+    if has_closed_form(target.spec):
+        return [time_table(demand.case, demand.given, plan, demand.training, sheet)]
+    if is_configuration(target.spec):
+        with suppress(UsageError):
+            return [time_table(configuration_case(target), demand.given, plan, demand.training, sheet)]
+    return []
 
 
 def _cards(text: str) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """Parallel plans of a model on a number of ranks, on the Pareto front of what a rank sends, holds and computes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -121,7 +121,7 @@ def search(
 
 def plan_costs(costs: Sequence[RankCost], sent: Sequence[Sent], plan: Plan, node: int) -> Costs:
     """Return what a rank sends, holds and computes in a step over the whole batch, the largest over ranks."""
-    within = [axis for axis in AXES if _span(axis, plan) <= node]
+    within = list(filter(within_node(plan, node), AXES))
     between = [axis for axis in AXES if axis not in within]
     return {
         "between_bytes": max(_step_bytes(one, plan, between) for one in sent),
@@ -135,7 +135,7 @@ def step_costs(
     macs: int, costs: Sequence[RankCost], sent: Sequence[Sent], plan: Plan, node: int, times: PlanTimes
 ) -> Costs:
     """Return the time of a step over the whole batch, and the shares of waiting; ``macs``: of a trained microbatch."""
-    found = times.step(costs, sent, lambda axis: _span(axis, plan) <= node)
+    found = times.step(costs, sent, within_node(plan, node))
     peak = times.cluster.card.macs_per_s[times.cluster.dtype] * plan.ranks
     return {
         "step_s": found.expected_s,
@@ -144,6 +144,11 @@ def step_costs(
         "collectives_share": 100 * found.collectives_s / found.expected_s,
         "stages_share": 100 * found.stages_s / found.expected_s,
     }
+
+
+def within_node(plan: Plan, node: int) -> Callable[[str], bool]:
+    """Return a function of an axis: whether its groups stay in a node of ``node`` ranks."""
+    return lambda axis: _span(axis, plan) <= node
 
 
 def _span(axis: str, plan: Plan) -> int:

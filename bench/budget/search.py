@@ -15,10 +15,13 @@ from headcount.bench import records
 from headcount.bench.accounts import ACCOUNTS, Assumptions, values
 from headcount.bench.budget.bounds import NAMES, Bound, feasible_mask
 from headcount.bench.budget.candidates import METRICS, WORDS, candidates, costs
+from headcount.bench.card_times import DTYPE, kernels_of
 from headcount.bench.case import Case, describe_input
 from headcount.bench.column import Column
 from headcount.bench.env import device_name
 from headcount.bench.errors import UsageError
+from headcount.bench.hardware import Hardware, find_card
+from headcount.bench.performance.model import load
 from headcount.bench.result import Row, Table
 from headcount.bench.variants.variant import Variant
 from headcount.models.configs.base import ModelConfig
@@ -26,6 +29,9 @@ from headcount.models.configs.presets import PRESETS, format_overrides
 from headcount.models.configs.registry import ATTENTIONS, MODELS
 from headcount.models.configs.targets import length_words
 
+MOST_TIMED = 5_000
+"""Candidates that are timed; each takes about a millisecond."""
+EXPECTED = "expected_ms"
 LAYERS = ("num_layers", "num_encoder_layers", "num_decoder_layers")
 
 COLUMNS = {
@@ -65,7 +71,7 @@ class Answer:
     ``ranges``: the tried sizes of each letter; ``bounds``: the budgets by metric; ``found``: all candidates within
     them, with a field for each letter and metric; ``times``: their recorded milliseconds, NaN without a record;
     ``listed``: indices of the listed rows, best first; ``searched``: number of candidates; ``ordered_by``: the metric
-    that rows are ordered by first.
+    that rows are ordered by first. ``expected``: milliseconds of a forward pass of the model on a card, None without.
     """
 
     host: HostModel
@@ -76,6 +82,7 @@ class Answer:
     listed: Sequence[int]
     searched: int
     ordered_by: str
+    expected: np.ndarray | None = None
 
 
 def preset_for(variant: str, name: str, config: ModelConfig) -> tuple[str, dict[str, Any]]:
@@ -113,13 +120,44 @@ def search(
     """
     every = candidates(host.variant, ranges, host.example, host.given)
     found = every[feasible_mask(every, bounds)]
-    times = _times(host, found, args.device, args.records or records.folders())
+    expected = expected_ms(host, found, find_card(args.on)) if args.on else None
+    if expected is None:
+        times = _times(host, found, args.device, args.records or records.folders())
+    else:
+        # times of another device are of no use beside those of the card
+        times = np.full(len(found), np.nan)
     by_word = {word: np.ascontiguousarray(found[name]) for word, name in WORDS.items() if name in found.dtype.names}
     order = sorted(by_word, key=lambda word: (word != args.sort, word not in args.maximise, word != "active-params"))
     objectives = [-by_word[word] if word in args.maximise else by_word[word] for word in order]
+    if expected is not None:
+        # after the cost that rows are to be ordered by
+        objectives.insert(1 if args.sort else 0, expected)
+        by_word["expected"] = expected
     front = pareto_front(objectives, times, list(by_word.values()), float(args.min_distance))
     listed = list(islice(front, args.limit or None))
-    return Answer(host, ranges, bounds, found, times, listed, len(every), WORDS[order[0]])
+    ordered_by = EXPECTED if expected is not None and not args.sort else WORDS[order[0]]
+    return Answer(host, ranges, bounds, found, times, listed, len(every), ordered_by, expected)
+
+
+def expected_ms(host: HostModel, found: np.ndarray, card: Hardware) -> np.ndarray:
+    """Return the expected milliseconds of each candidate's forward pass on a card, by the closed form.
+
+    Raises UsageError for more than MOST_TIMED candidates.
+    """
+    card.check(DTYPE)
+    if len(found) > MOST_TIMED:
+        raise UsageError(
+            f"{len(found):,} candidates are within the budget, and --on times {MOST_TIMED:,} at most; give a smaller "
+            "budget or --range"
+        )
+    names, fitted = tuple(host.variant.search.letters), load()
+    times = np.empty(len(found))
+    for place, row in enumerate(found):
+        sizes = {letter: int(row[letter]) for letter in names}
+        case = Case.of(host.preset, host.changes(sizes), host.lengths)
+        kernels = kernels_of(case, case.ledger, Assumptions()).forward()
+        times[place] = fitted.expected_us(kernels, card, DTYPE) / 1000
+    return times
 
 
 def _times(host: HostModel, found: np.ndarray, device: str, folders: Sequence[Path]) -> np.ndarray:
@@ -187,6 +225,7 @@ class BudgetRow(Row):
     Attributes:
         numbers: sizes by letter, and costs.
         ms: recorded milliseconds of the layer; None without a record.
+        expected_ms: expected milliseconds of a forward pass of the model; None without a card.
         base, set: the preset and its changed fields that make the model.
         input: its lengths.
         target: base, set and input as a TARGET of the commands.
@@ -194,6 +233,7 @@ class BudgetRow(Row):
 
     numbers: Mapping[str, int]
     ms: float | None
+    expected_ms: float | None
     base: str
     set: Sequence[str]
     input: Mapping[str, int]
@@ -215,6 +255,8 @@ def table(args: Namespace, answer: Answer, target: Case | None) -> Table[BudgetR
         columns.append(replace(column, value=partial(_number, name)))
     if timed:
         columns.append(Column("ms", "layer", "ms", kind="fixed", digits=3))
+    if answer.expected is not None:
+        columns.append(Column("expected_ms", "expected", "ms", kind="fixed", digits=4, priority=0))
     columns.append(Column("target", "as a TARGET", priority=2, wraps=24))
     return Table(
         "budget",
@@ -234,6 +276,7 @@ def _row(answer: Answer, index: int) -> BudgetRow:
     return BudgetRow(
         numbers,
         ms=None if math.isnan(ms) else ms,
+        expected_ms=None if answer.expected is None else float(answer.expected[index]),
         base=host.preset,
         set=changed,
         input=dict(host.example.lengths),
@@ -258,8 +301,7 @@ def _notes(args: Namespace, answer: Answer, timed: bool, target: Case | None) ->
     near = near if args.min_distance else ""
     reason = no_cache(host)
     cache = f"No cache: {reason}." if reason else "Cache: keys and values of one context of every decoding attention."
-    recorded = "Layer: its recorded forward pass by itself, without masks, by its fastest implementation."
-    missing = f"No latency record of the {args.device} here has one of these layers at this length: no times."
+    order = "expected time" if answer.ordered_by == EXPECTED else NAMES[answer.ordered_by]
     matched = [f"{value:,} {NAMES[metric]}" for metric, value in costs(target, host.given).items()] if target else []
     return [
         *([f"{target.name}: {', '.join(matched)}."] if target else []),
@@ -267,7 +309,17 @@ def _notes(args: Namespace, answer: Answer, timed: bool, target: Case | None) ->
         f"Around {host.preset}, input: {describe_input(host.example.lengths)}. Searched: {'; '.join(sizes)}; "
         f"{', '.join(conditions)}: {answer.searched:,} candidates, {len(answer.found):,} within the "
         "budget. --range and --all-integers try other sizes.",
-        f"On the front of these, where more is better of {more}, less of the rest{near}, by "
-        f"{NAMES[answer.ordered_by]}. {cache} headcount count takes each row as printed.",
-        recorded if timed else missing,
+        f"On the front of these, where more is better of {more}, less of the rest{near}, by {order}. {cache} headcount "
+        "count, fit and latency --estimate take each row as printed.",
+        *_time_notes(args, timed),
     ]
+
+
+def _time_notes(args: Namespace, timed: bool) -> list[str]:
+    """Return what the times of rows are: recorded ones, expected ones on a card, or none."""
+    if args.on:
+        card = find_card(args.on)
+        return [f"Time: a forward pass of the whole model on {card.name}, by its closed form.", load().statement(card)]
+    if timed:
+        return ["Layer: its recorded forward pass by itself, without masks, by its fastest implementation."]
+    return [f"No latency record of the {args.device} here has one of these layers at this length: no times."]

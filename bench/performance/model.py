@@ -15,7 +15,7 @@ from importlib.resources import files
 from typing import Any
 
 from headcount.bench.hardware import HARDWARE, Hardware
-from headcount.bench.performance.kernel import CORE, CORE_BACKWARD, SORT, TOP_K, Kernel
+from headcount.bench.performance.kernel import CORE, CORE_BACKWARD, SORT, TOP_K, CoreSizes, Kernel
 
 STORED = "efficiencies.json"
 LEAST_LAUNCH_US = 1.5
@@ -93,7 +93,7 @@ def parts(kernel: Kernel, hardware: Hardware, dtype: str) -> Iterator[tuple[str,
         yield SORT_CALL, 1.0
         yield kernel.kind, kernel.sorted / 1000
     elif kernel.kind in (CORE, CORE_BACKWARD) and kernel.core:
-        rounds, macs = _rounds(kernel, hardware)
+        rounds, macs = _rounds(kernel, kernel.core, hardware)
         bytes_us = US * kernel.bytes / hardware.bytes_per_s
         width = next((width for width in WIDTHS if kernel.core.width <= width), WIDTHS[-1])
         yield f"{kernel.kind}_{width}", max(bytes_us, US * macs / hardware.macs_per_s[dtype])
@@ -116,9 +116,9 @@ def _least_us(kernel: Kernel, hardware: Hardware, dtype: str) -> float:
     return US * max(kernel.bytes / hardware.bytes_per_s, kernel.macs / hardware.macs_per_s[dtype])
 
 
-def _rounds(kernel: Kernel, hardware: Hardware) -> tuple[int, float]:
+def _rounds(kernel: Kernel, core: CoreSizes, hardware: Hardware) -> tuple[int, float]:
     """Return the rounds of a core's programs, and the multiply-accumulates of full rounds of padded tiles."""
-    batch, queries, keys, width = kernel.core
+    batch, queries, keys, width = core
     # backward a program has the keys of a tile, and reads all queries
     own, other, products = (queries, keys, 2) if kernel.kind == CORE else (keys, queries, 5)
     at_once = hardware.multiprocessors or MULTIPROCESSORS

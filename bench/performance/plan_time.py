@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from headcount.bench.hardware import Hardware
 from headcount.bench.performance import model
-from headcount.bench.performance.closed_form import BFLOAT16, ClosedForm, update
+from headcount.bench.performance.closed_form import BFLOAT16, ClosedForm, Each, update
 from headcount.bench.performance.kernel import Kernel
 from headcount.formulas.ledger import Ledger
 from headcount.formulas.rank import BYTES, RankCost
@@ -63,11 +63,13 @@ class PlanTimes:
         cluster: the cards.
         recipe: bytes of a parameter by part of the optimizer's state.
         is_causal: of the path of an attention, whether each query sees the keys up to its own position.
+        each: bytes of a number by what it is.
     """
 
     cluster: Cluster
     recipe: Mapping[str, int]
     is_causal: Callable[[str], bool]
+    each: Each = field(default_factory=lambda: BFLOAT16)
     _passes: dict[int, tuple[Ledger, "_Passes"]] = field(default_factory=dict)
 
     def step(self, costs: Sequence[RankCost], sent: Sequence[Sent], is_within: Callable[[str], bool]) -> StepTime:
@@ -97,6 +99,18 @@ class PlanTimes:
             stages_s=stages / model.US,
         )
 
+    def forward_us(self, costs: Sequence[RankCost], is_within: Callable[[str], bool]) -> tuple[float, float]:
+        """Return the least and the expected microseconds of a forward pass or a decode step through all stages."""
+        least = expected = 0.0
+        for cost in costs:
+            stages = cost.ranks * cost.plan.pp // cost.plan.ranks
+            kernels = self.closed(cost.ledger, cost).forward()
+            links = self._links_us(sent_by(cost), is_within)
+            waited = sum(time for (_, phase), time in links.items() if phase == PASSES[0])
+            least += stages * model.least_us(kernels, self.cluster.card, self.cluster.dtype)
+            expected += stages * (self.expected_us(kernels) + waited)
+        return least, expected
+
     def _links_us(self, sent: Sent, is_within: Callable[[str], bool]) -> dict[tuple[str, str], float]:
         """Return by axis and phase the microseconds of bytes at the link's rate, and of a launch for each."""
         within, between = self.cluster.within_bytes_per_s, self.cluster.between_bytes_per_s
@@ -122,7 +136,7 @@ class PlanTimes:
 
     def closed(self, form: Ledger, cost: RankCost) -> ClosedForm:
         """Return the kernels of a ledger of a rank."""
-        return ClosedForm(form, BFLOAT16, self.is_causal, divides_queries=cost.plan.cp != 1)
+        return ClosedForm(form, self.each, self.is_causal, divides_queries=cost.plan.cp != 1)
 
     def expected_us(self, kernels: Sequence[Kernel]) -> float:
         """Return the expected microseconds of kernels on a card of the cluster."""
