@@ -89,6 +89,13 @@ def test_gpu_time_excludes_launch(side):
     assert many.gpu_s == pytest.approx([600e-6] * 3)
 
 
+def test_eager_calls_are_timed_each(side):
+    one = on_device(side, 1, waits=True)
+    interleave([one], blocks=3, device="cuda")
+    # a kernel of 50 us behind the earlier call's, then a launch of 20 us after the host has waited for it
+    assert one.calls > 1 and one.gpu_s == pytest.approx([121e-6] * 3, rel=0.02)
+
+
 def test_failed_capture_restores_stream(side):
     side.capture_error = "operation failed due to a previous error during capture"
     first, second = on_device(side, 1), on_device(side, 1)
