@@ -122,7 +122,7 @@ COUNTS = [
 LATENCY = [
     ("latency --layer moa", 2, ["'moa'", "moa-8K8E128D"]),
     ("latency --model gpt", 2, ["'gpt'", "--list"]),
-    ("latency --layer mha-base --implementation fast", 2, ["mha", "fast", "reference, fused, compiled, auto"]),
+    ("latency --layer mha-base --implementation fast", 2, ["mha", "fast", "reference, fused, packed, compiled, auto"]),
     ("latency --layer moa-8K8E128D --implementation triton", 2, ["triton", "CUDA"]),
     ("latency --model transformer-base --pass decode", 2, ["--pass", "forward", "both"]),
     ("latency --blocks 10001", 2, ["--blocks", "10,000", "10001"]),
