@@ -20,6 +20,7 @@ from headcount.bench.variants.variant import variant
 from headcount.formulas import backward, decoding, prices
 from headcount.formulas.conventions import CONVENTIONS, Rule
 from headcount.formulas.ledger import Ledger, Size, divide
+from headcount.formulas.ledger import flops as ledger_flops
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.numbers import whole_bytes
 from headcount.models.configs.suggest import choices
@@ -250,6 +251,33 @@ def _step_bytes(ledger: Ledger, given: Assumptions) -> Size:
 def _bound_by(given: Assumptions, intensity: Fraction) -> str:
     ridge = Fraction(given.peak_macs_per_s) / Fraction(given.bytes_per_s)
     return "compute" if intensity >= ridge else "memory"
+
+
+@Account("MACs", of_counts=True)
+def macs(case: "Case | Count", given: Assumptions) -> int:
+    """Return the MACs of the forward pass."""
+    return case.ledger.macs if isinstance(case, Case) else case.macs
+
+
+@Account("FLOPs", of_counts=True, of="FLOPs")
+def flops(case: "Case | Count", given: Assumptions) -> int:
+    """Return the FLOPs of the forward pass, two for each MAC."""
+    return ledger_flops(macs(case, given))
+
+
+@Account("params", of_counts=True, of_heads=False, of="params")
+def params(case: "Case | Count", given: Assumptions) -> int:
+    """Return the parameters."""
+    return case.ledger.params if isinstance(case, Case) else case.params
+
+
+@Account("active\nparams", of_counts=True, of="params")
+def active_params(case: "Case | Count", given: Assumptions) -> int:
+    """Return the parameters that a token uses. Raises NoAccount where they are not known."""
+    found = case.ledger.active_params if isinstance(case, Case) else case.active_params
+    if found is None:
+        raise NoAccount("the run selects by value, perhaps parameters")
+    return found
 
 
 @Account("KV cache\nper token", "context", of_heads=False, in_bytes=CACHED)

@@ -25,9 +25,10 @@ from headcount.bench.counting.target_times import time_table
 from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError, require_package
 from headcount.bench.hardware import find_card
-from headcount.bench.macs import columns, entries, module, ranks
+from headcount.bench.macs import columns, entries, module, ranks, survey
 from headcount.bench.output.arguments import COUNT
 from headcount.bench.output.figure import check_format
+from headcount.bench.output.layout import AUTO
 from headcount.bench.result import Result, Table
 from headcount.bench.targets.target import (
     OPERATORS,
@@ -50,7 +51,7 @@ DESCRIPTION = """MACs and parameters of a model, or of presets in closed form.
     headcount count model.py:Net --input 1,3,224,224
     headcount count model.py:make --set n=7
     headcount count llama3-8b --counter torch fvcore
-    headcount count llama3-8b mistral-7b --counter closed-form --columns kv_bytes
+    headcount count llama3-8b mistral-7b --vary T=1k,8k --columns macs kv_bytes
     headcount count llama3-8b --plan tp=8,sp
     headcount count model.py:make --ranks 8 --plan plan.py:apply
 
@@ -68,6 +69,9 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     what = out.add_argument_group("what to count")
     what.add_argument("target", nargs="+", metavar="TARGET", help=MODEL)
     add_target_options(what)
+    what.add_argument(
+        "--vary", action="append", metavar="T=N,N,…", help="a row for each value; several TARGETs have rows too"
+    )
     what.add_argument("--backward", action="store_true", help="count the gradients too")
     what.add_argument("--decode", action="store_true", help="add one decode step: its MACs and bytes")
     devices = out.add_argument_group("one rank of many devices")
@@ -91,9 +95,28 @@ def command(args: argparse.Namespace) -> Result:
         args.columns = list(dict.fromkeys((*args.columns, *DECODED)))
     if args.plan and args.ranks is None and are_presets:
         return _ranks(args)
+    if args.vary or len(args.target) > 1 and not args.counter:
+        return _survey(args)
     if args.counter == [CLOSED_FORM]:
         return _closed_forms(args)
     return _module(args)
+
+
+def _survey(args: argparse.Namespace) -> Result:
+    """Return the costs of several targets, or of one at several points."""
+    refuse(
+        args, ("backward", "decode", "depth", "ranks", "plan", "on", "check", "counter"), "--vary and several TARGETs"
+    )
+    given, varied = assumptions_of(args), survey.vary(args.vary or ())
+    check(args.columns, given)
+    if args.plot:
+        check_format(args.plot)
+        require_package("matplotlib")
+    human = args.format in ("md", "latex") and args.unit == AUTO
+    found = survey.table(args, varied, given, human)
+    if args.plot:
+        survey.plot(args.plot, found, varied, given)
+    return Result([found], lambda: "", remark=peak_memory)
 
 
 def _cases(args: argparse.Namespace) -> list[Case]:

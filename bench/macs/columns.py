@@ -103,8 +103,9 @@ def _reported(counter: str, row: Any) -> int | None:
 
 def of_table(table: Table, names: Sequence[str], given: Assumptions) -> Table:
     """Return ``table`` with its first column and ``names``: columns of the table, or accounts of its rows."""
-    check(names, given, [column.key for column in table.columns])
-    wanted = [name for name in names if name in ACCOUNTS]
+    own = [column.key for column in table.columns]
+    check(names, given, own)
+    wanted = [name for name in names if name not in own]
     return selected(with_accounts(table, wanted, given) if wanted else table, names)
 
 
@@ -115,7 +116,7 @@ def of_comparison(
     check(names, given, [column.key for one in tables for column in one.columns])
     keys = set(names)
     found = [selected(one, names) for one in tables if keys & {column.key for column in one.columns}]
-    wanted = [name for name in names if name in ACCOUNTS]
+    wanted = [name for name in names if name not in {column.key for one in found for column in one.columns}]
     heading = " and ".join(side.name if isinstance(side, Case) else side.label for side in sides)
     return [*found, table_of(sides, heading, wanted, given)] if wanted else found
 

@@ -1,0 +1,166 @@
+"""Costs of several targets, at several lengths or sizes: a paper's table and its curves. Importable without torch."""
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+from typing import Any
+
+from headcount.bench.accounts import Assumptions, value_of
+from headcount.bench.case import Case
+from headcount.bench.closed_form.case import configuration_case
+from headcount.bench.column import Column, plural
+from headcount.bench.counting.count import count
+from headcount.bench.counting.result import Count
+from headcount.bench.errors import UsageError
+from headcount.bench.macs.columns import MODEL, REFERENCE, Accounts, with_accounts
+from headcount.bench.output.figure import figure
+from headcount.bench.output.layout import scaled, unit_for
+from headcount.bench.result import Row, Table
+from headcount.bench.targets.target import is_configuration, parse_target
+from headcount.models.configs.numbers import parse_int
+from headcount.models.configs.targets import has_closed_form
+
+DEFAULT = ("params", "macs", "active_params")
+"""Columns where none are asked for."""
+CONSTANT = ("params", "active_params")
+"""Columns that no length changes."""
+
+
+@dataclass(frozen=True)
+class SurveyRow(Row):
+    """A target at one point.
+
+    Attributes:
+        target: as it was given.
+        at: the varied names and their values.
+        case: its closed form, or the count of its module.
+        accounts: its costs by name.
+    """
+
+    target: str
+    at: Mapping[str, str]
+    case: Case | Count
+    accounts: Accounts = Accounts()
+
+    @property
+    def notes(self) -> list[str]:
+        """The reasons for missing costs."""
+        return self.accounts.notes
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the target, the point and the costs."""
+        return {"target": self.target, "at": dict(self.at), **self.accounts.to_json()}
+
+
+def vary(words: Sequence[str]) -> dict[str, list[str]]:
+    """Return the values by name of ``T=128,512`` words. Raises UsageError for anything else and a repeated name."""
+    found: dict[str, list[str]] = {}
+    for word in words:
+        name, _, values = word.partition("=")
+        if not name.isidentifier() or not values or not all(values.split(",")):
+            raise UsageError(f"--vary {word!r}: write a letter or a name and its values, as T=128,512")
+        if name in found:
+            raise UsageError(f"--vary has {name} twice; write {name}={','.join([*found[name], values])}")
+        found[name] = [_plain(value) for value in values.split(",")]
+    return found
+
+
+def _plain(value: str) -> str:
+    """Return a number with a unit as digits, and any other value as it is."""
+    try:
+        return str(parse_int(value))
+    except ValueError:
+        return value
+
+
+def table(
+    args: argparse.Namespace, varied: Mapping[str, list[str]], given: Assumptions, human: bool
+) -> Table[SurveyRow]:
+    """Return the costs of each target of ``args`` at each point of ``varied``, as rows.
+
+    Presets, layers and configurations are closed forms, where there is one; other modules run. ``human`` prints large
+    integers in M or G.
+    """
+    names = args.columns or DEFAULT
+    rows = list(_rows(args, varied, names, given))
+    at = [Column(name, name, align="right", value=partial(_at, name)) for name in varied]
+    first = Column("target", "target", code=True, wraps=16)
+    is_run = any(isinstance(row.case, Count) for row in rows)
+    title = f"{plural(len(args.target), 'target')}" + (f" by {' and '.join(varied)}" if varied else "")
+    proofs = dict.fromkeys(note for row in rows if isinstance(row.case, Case) for note in row.case.notes)
+    plain = Table("survey", title, [first, *at], rows, above=list(proofs), note_column="target")
+    found = with_accounts(plain, names, given, MODEL if is_run else REFERENCE, with_ideal=False)
+    return replace(found, columns=[_readable(one, found.rows) if human else one for one in found.columns])
+
+
+def _at(name: str, row: SurveyRow) -> str:
+    return row.at[name]
+
+
+def _readable(column: Column, rows: Sequence[SurveyRow]) -> Column:
+    """Return the column in M or G where its numbers are long."""
+    values = [value for row in rows if isinstance(value := column.read(row), int)]
+    unit = unit_for(max(values, default=0)) if column.of else None
+    return scaled(column, unit) if unit else column
+
+
+def _rows(
+    args: argparse.Namespace, varied: Mapping[str, list[str]], names: Sequence[str], given: Assumptions
+) -> Iterator[SurveyRow]:
+    """Yield a row for each target and point; all targets are parsed before the first is counted."""
+    points = [dict(zip(varied, values, strict=True)) for values in product(*varied.values())]
+    jobs = [
+        (text, point, ",".join([text, *(f"{name}={value}" for name, value in point.items())]))
+        for text in args.target
+        for point in points
+    ]
+    targets = [parse_target(whole, args) for _, _, whole in jobs]
+    cases = [_case(target, whole) for target, (_, _, whole) in zip(targets, jobs, strict=True)]
+    for target, case, (text, point, _) in zip(targets, cases, jobs, strict=True):
+        yield SurveyRow(text, point, case or count(target, columns=names, given=given))
+
+
+def _case(target: Any, text: str) -> Case | None:
+    """Return the closed form of a target; None of one that has to run."""
+    if has_closed_form(target.spec):
+        return Case.of(target.spec, target.settings, target.lengths, called=text)
+    if is_configuration(target.spec):
+        try:
+            case = configuration_case(target, text)
+            _ = case.ledger
+            return case
+        except UsageError:
+            return None
+    return None
+
+
+def plot(path: str, printed: Table[SurveyRow], varied: Mapping[str, list[str]], given: Assumptions) -> None:
+    """Draw the first cost of each target over the first varied letter, both axes logarithmic.
+
+    Raises UsageError without a letter whose values are numbers.
+    """
+    _, *names = (column.key for column in printed.columns if column.key not in varied)
+    name = next((one for one in names if one not in CONSTANT), names[0])
+    letter = next(iter(varied), None)
+    if letter is None:
+        raise UsageError("--plot of several targets draws over a letter: --vary T=128,512")
+    try:
+        sizes = {value: parse_int(value) for value in varied[letter]}
+    except ValueError as error:
+        raise UsageError(f"--plot draws over {letter}: {error}") from None
+    lines: dict[str, list[tuple[int, Any]]] = {}
+    for row in printed.rows:
+        others = [f"{other}={value}" for other, value in row.at.items() if other != letter]
+        label = ", ".join([row.target, *others])
+        lines.setdefault(label, []).append((sizes[row.at[letter]], value_of(name, row.case, given)))
+    column = next(one for one in printed.columns if one.key == name)
+    with figure(path, 5.5, 3.6) as (_, axes):
+        for label, points in lines.items():
+            axes.plot(*zip(*sorted(points), strict=True), "o-", markersize=3.5, label=label)
+        axes.set(xscale="log", yscale="log", xlabel=letter, ylabel=" ".join(column.head.split()))
+        axes.set_xticks([*sizes.values()], [f"{size:,}" for size in sizes.values()])
+        axes.minorticks_off()
+        axes.grid(alpha=0.3)
+        axes.legend(frameon=False, fontsize=8)

@@ -1,0 +1,73 @@
+"""headcount count of several targets, and at several points: rows, columns, formats and the plot."""
+
+import json
+
+import pytest
+
+from headcount.bench.commands.count import main
+
+MHA, MOA = "mha:h=3,d_h=5,d_m=7", "moa:K=2,E=3,D=5,d_m=7"
+
+
+def run(capsys, *words):
+    assert main([*words, "--format", "json"]) == 0
+    (table,) = json.loads(capsys.readouterr().out)["tables"]
+    return table["rows"]
+
+
+def mha(T, h=3, d_h=5, d_m=7):
+    return 4 * T * d_m * h * d_h + 2 * T * T * h * d_h
+
+
+def moa(T, K=2, E=3, D=5, d_m=7):
+    return T * d_m * E + 2 * K * T * d_m * D + 2 * T * d_m * D + 2 * K * T * T * D
+
+
+def test_rows_are_each_target_at_each_point(capsys):
+    rows = run(capsys, MHA, MOA, "--vary", "T=11,13", "--columns", "macs", "flops", "params", "kv_bytes")
+    assert [(row["target"], row["at"]["T"]) for row in rows] == [(MHA, "11"), (MHA, "13"), (MOA, "11"), (MOA, "13")]
+    assert [row["macs"] for row in rows] == [mha(11), mha(13), moa(11), moa(13)]
+    assert all(row["flops"] == 2 * row["macs"] for row in rows)
+    # K and V of 3 heads of 5, and of one expert's 5, two bytes each
+    assert [row["kv_bytes"] for row in rows] == [11 * 60, 13 * 60, 11 * 20, 13 * 20]
+    assert [row["params"] for row in rows] == 2 * [4 * 7 * 15 + 3 * 15 + 7] + 2 * [7 * 3 + 2 * 3 * 7 * 5 + 2 * 7 * 5]
+
+
+def test_letters_vary_as_a_product(capsys):
+    rows = run(capsys, MHA, "--vary", "h=2,1k", "--vary", "T=3,4")
+    assert [row["at"] for row in rows] == [{"h": h, "T": T} for h in ("2", "1000") for T in ("3", "4")]
+    assert [row["macs"] for row in rows] == [mha(T, h=h) for h in (2, 1000) for T in (3, 4)]
+
+
+def test_modules_run_beside_closed_forms(tmp_path, monkeypatch, capsys, warm):
+    (tmp_path / "own.py").write_text(
+        "from torch import nn, zeros\ndef make(T=3): return nn.Linear(5, 7), (zeros(T, 5),)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    own, layer = run(capsys, "own.py:make", f"{MHA},T=2", "--columns", "macs", "params", "active_params", "kv_bytes")
+    assert (own["macs"], own["params"], own["active_params"], own["kv_bytes"]) == (3 * 35, 42, 42, None)
+    assert layer["macs"] == mha(2) and layer["kv_bytes"] == 2 * 60
+
+
+def test_papers_have_units_and_a_plot(tmp_path, capsys):
+    pytest.importorskip("matplotlib", reason="the optional extra report is not installed")
+    plot = tmp_path / "costs.svg"
+    assert main(["llama3-8b", "mistral-7b", "--vary", "T=128,8192", "--format", "latex", "--plot", str(plot)]) == 0
+    # by hand: (weights of products) x T + 2 T^2 x 32 layers x 4096
+    macs = (7_504_924_672 - 266_240) * 8192 + 2 * 8192**2 * 32 * 4096
+    assert f"llama3-8b & 8192 & 8,030.26 & {macs / 1e9:,.2f}" in capsys.readouterr().out
+    assert "<svg" in plot.read_text()
+
+
+@pytest.mark.parametrize("words, reason", [
+    ([MHA, "--vary", "T"], "write a letter or a name and its values"),
+    ([MHA, "--vary", "T=1", "--vary", "T=2"], "write T=1,2"),
+    ([MHA, "moa-8k", "--vary", "T=2"], "moa-8K8E256D"),
+    ([MHA, "--vary", "T=2", "--columns", "mac"], "macs"),
+    ([MHA, "--vary", "T=2", "--backward"], "--backward does not go with"),
+    ([f"{MHA},T=2", MOA + ",T=3", "--plot", "a.svg"], "--vary T=128,512"),
+])  # fmt: skip
+def test_wrong_words_name_what_is_valid(words, reason, capsys):
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert reason in error and error.count("\n") == 1
