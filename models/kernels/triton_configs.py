@@ -27,13 +27,12 @@ class Row(NamedTuple):
     launch: Launch
 
 
-# arch: compute capability, 90 for 9.0; E experts (or heads), K of them for a token, N tokens; rows: expected rows of an
+# arch: compute capability, 90 for 9.0; E experts (or heads); rows: expected rows of an
 # expert, or of a head in a sequence; i, o: width of what is multiplied and of the product; plain: 1 without sums of
 # rows in the epilogue, else 0; D: width of a head, as the kernel pads it. What an H200 ran fastest spills on 8.0
 TABLE: Mapping[str, tuple[Row, ...]] = {
     "route": (
         Row({"E": 33}, Launch({"BM": 32, "BD": 64}, 4, 3)),
-        Row({"E": 17, "N": 8192}, Launch({"BM": 64, "BD": 128}, 4, 3)),
         Row({}, Launch({"BM": 64, "BD": 64}, 4, 3)),
     ),
     "head_route": (Row({}, Launch({"BM": 64, "BD": 64}, 4, 3)),),

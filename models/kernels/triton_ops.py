@@ -101,7 +101,7 @@ def route(
     without columns else.
     """
     (num_tokens, d_model), num_experts = x.shape, w.shape[0]
-    chosen = configure("route", E=num_experts, N=num_tokens)
+    chosen = configure("route", E=num_experts)
     num_blocks = ceil_div(num_tokens, chosen.blocks["BM"])
     x, w = x.contiguous(), w.contiguous()
     weights, experts, order, ends, logits = _route_shapes(x, w, top_k, gates, with_logits)
