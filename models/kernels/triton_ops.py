@@ -105,7 +105,8 @@ def route(
     num_blocks = ceil_div(num_tokens, chosen.blocks["BM"])
     x, w = x.contiguous(), w.contiguous()
     weights, experts, order, ends, logits = _route_shapes(x, w, top_k, gates, with_logits)
-    alone = num_blocks == 1
+    # with both, 128 registers do not suffice on 10.0
+    alone = num_blocks == 1 and not with_logits
     ranks, counts = torch.empty_like(experts), experts.new_empty(num_blocks, num_experts)
     places = (order, ends) if alone else (ranks, counts)
     start(
