@@ -26,6 +26,7 @@ Eigenvalues and singular values have no formula, because their algorithms iterat
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from math import prod
 
 from headcount.bench.trace.events import Event, TensorFact, tensors_in
@@ -50,9 +51,9 @@ def substitute(matrix: TensorFact, result: TensorFact) -> int:
     return result.numel * (matrix.shape[-1] - 1) // 2
 
 
-def _substitutions(times: int, matrix_at: int) -> Formula:
-    """Return the formula of ``times`` triangular solves with the matrix at an argument's position."""
-    return lambda event: times * substitute(event.args[matrix_at], next(tensors_in(event.out)))
+def _substitutions(times: int, matrix_at: int, event: Event) -> int:
+    """Return the MACs of ``times`` triangular solves with the matrix at an argument's position."""
+    return times * substitute(event.args[matrix_at], next(tensors_in(event.out)))
 
 
 def _solve(event: Event) -> int:
@@ -114,10 +115,10 @@ SETS: Mapping[str, Mapping[str, Formula]] = {
         "cholesky": _cholesky,
         "linalg_cholesky_ex": _cholesky,
         "cholesky_inverse": _lu,
-        "cholesky_solve": _substitutions(2, 1),
+        "cholesky_solve": partial(_substitutions, 2, 1),
         "linalg_lu": _lu,
         "linalg_lu_factor_ex": _lu,
-        "linalg_lu_solve": _substitutions(2, 0),
+        "linalg_lu_solve": partial(_substitutions, 2, 0),
         "_linalg_det": _lu,
         "_linalg_slogdet": _lu,
         "_linalg_solve_ex": _solve,
