@@ -241,3 +241,19 @@ def test_other_lengths_are_noted(warm, tmp_path, capsys):
         spec = f"{path}:make,n=1,d=6,f=7,v=11,T={tokens}"
         assert compare.main(["llama3-8b", spec, "--seq-len", "7", "--counter", "closed-form"]) == 0
         assert (f"The inputs differ: 7 tokens in A and {tokens} in B." in capsys.readouterr().out) == (tokens != 7)
+
+
+def test_columns_of_modules(warm, tables, tmp_path):
+    """A preset has them in closed form, a module after its run, and a reason where it has none."""
+    path = tmp_path / "named_otherwise.py"
+    path.write_text(MODEL)
+    spec = f"{path}:make,n=1,d=6,f=11,v=31,T=5"
+    names = ["macs_per_sample", "forward_bytes", "bytes_moved", "kv_bytes"]
+    rows = tables("compare", "llama3-8b", spec, "--counter", "closed-form", "--columns", *names)["memory"]
+    preset, module = (row for row in rows if row.get("form") is None)
+    T, d, f, v = 5, 6, 11, 31
+    macs = 4 * T * d * d + 2 * T * T * d + 2 * T * d * f + T * d * v
+    read = 4 * (d * d + d) + 2 * d * f + f + d + v * d + T * d + 2 * d
+    assert (module["macs_per_sample"], module["forward_bytes"]) == (macs, 2 * read)
+    assert module["bytes_moved"] > 0 and "a decode step needs" in module["missing"]["kv_bytes"]
+    assert preset["kv_bytes"] > 0 and preset["missing"]["bytes_moved"] == "known of a module that runs alone"
