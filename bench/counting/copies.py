@@ -28,7 +28,13 @@ def stored_bytes(call: ModuleCall) -> int:
     """Return the bytes of weights, buffers and inputs, shared ones once."""
     module, *inputs = call
     stored = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers(), *tensors_of(inputs))}
-    return sum(tensor.nbytes for tensor in stored.values())
+    return sum(map(_bytes, stored.values()))
+
+
+def _bytes(tensor: Tensor) -> int:
+    if tensor.layout is torch.sparse_coo:
+        return tensor._values().nbytes + tensor._indices().nbytes
+    return tensor.nbytes
 
 
 def on_meta(call: ModuleCall) -> ModuleCall:

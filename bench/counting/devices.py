@@ -44,7 +44,7 @@ class Model:
     Attributes:
         label: what errors name.
         call_on: returns the module and its inputs on a device.
-        stored_bytes: of its weights and inputs on the CPU.
+        stored_bytes: returns those of its weights and inputs on the CPU.
         device: that of its tensors; None of a model that is built anew on each device.
         closed_form: its ledger by a formula; None where there is none.
         options: those of RecordedCall.
@@ -52,7 +52,7 @@ class Model:
 
     label: str
     call_on: Callable[[str], ModuleCall]
-    stored_bytes: int
+    stored_bytes: Callable[[], int]
     device: str | None = None
     closed_form: Ledger | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -164,7 +164,7 @@ def tool_device(tool: ModuleType, model: Model, device: str | None, macs: int) -
         return device, None
     own = [one for one in (model.device or tool.DEVICE).split("/") if one != META]
     where = "/".join(own) or ("cpu" if model.device else META)
-    why = too_large_for_cpu(macs, model.stored_bytes) if where == "cpu" else None
+    why = too_large_for_cpu(macs, model.stored_bytes()) if where == "cpu" else None
     return (META, why) if why else (where, None)
 
 
@@ -238,5 +238,7 @@ def model_of(case: Case) -> Model:
         module = build(case.config, initialise=False, **options)
         return module, (), example_inputs(case.config, case.lengths, **options)
 
-    stored_bytes = torch.bfloat16.itemsize * case.ledger.params
+    def stored_bytes() -> int:
+        return torch.bfloat16.itemsize * case.ledger.params
+
     return Model(case.name, call_on, stored_bytes, closed_form=case.ledger)

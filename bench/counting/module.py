@@ -4,6 +4,7 @@ import string
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -143,7 +144,7 @@ def _model(target: Target, built: Built, options: Mapping[str, Any]) -> Model:
             return with_fake_weights(call, FakeWeights(seed=int(device == FAKE_AGAIN)))
         return call if device == own else with_zeros(call)
 
-    return Model(target.spec, call_on, stored_bytes(call), own, options=options)
+    return Model(target.spec, call_on, partial(stored_bytes, call), own, options=options)
 
 
 def _preset(target: Target, built: Built, options: Mapping[str, Any]) -> Model:
@@ -154,7 +155,10 @@ def _preset(target: Target, built: Built, options: Mapping[str, Any]) -> Model:
         is_built = device == weight.device.type
         return built.call if is_built else build_target(replace(target, device=device)).call
 
-    return Model(target.spec, call_on, weight.itemsize * ledger.params, closed_form=ledger, options=options)
+    def bytes_of_weights() -> int:
+        return weight.itemsize * ledger.params
+
+    return Model(target.spec, call_on, bytes_of_weights, closed_form=ledger, options=options)
 
 
 def _disagreement(target: Target, model: Model, found: Count) -> str | None:

@@ -78,7 +78,7 @@ def test_count_runs_once(monkeypatch):
 def test_large_model_is_counted_on_meta(macs, params, why, monkeypatch):
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=100))
     tool = SimpleNamespace(NAME="a tool", DEVICE="cpu")
-    model = devices.Model("a model", None, 2 * params)
+    model = devices.Model("a model", None, lambda: 2 * params)
     assert devices.tool_device(tool, model, "cuda", macs) == ("cuda", None)
     where, reason = devices.tool_device(tool, model, None, macs)
     assert (where == "cpu", reason is None) == (why is None, why is None) and (why or "") in (reason or "")

@@ -53,6 +53,7 @@ def shares():
     inner = nn.Linear(7, 7, bias=False).requires_grad_(False)
     return nn.Sequential(nn.Sequential(inner), inner, nn.LayerNorm(7, bias=False)), (torch.ones(3, 7),)
 def integers(): return nn.Linear(5, 7, bias=False), (torch.ones(3, 5, dtype=torch.int),)
+def sparse(): return By(lambda m, a, b: a @ b), (torch.eye(3, 5).to_sparse(), torch.ones(5, 7))
 def nested(): return nn.Linear(5, 7), (torch.nested.nested_tensor([torch.ones(3, 5), torch.ones(2, 5)]),)
 class NoCopy(nn.Linear):
     def __deepcopy__(self, memo): return None
@@ -205,6 +206,11 @@ def test_traceback_has_frames_of_user_code_only(answer):
         answer("rows")
     (frame,) = (line.strip() for line in raised.value.trace.splitlines() if line.lstrip().startswith("File"))
     assert "a_factory_of_modules.py" in frame and frame.endswith("in rows")
+
+
+@pytest.mark.parametrize("counters", [(), ["torch"]])
+def test_sparse_input_is_counted_by_its_stored_elements(answer, counters):
+    assert answer("sparse", counters=counters).macs == 3 * 7
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested")
