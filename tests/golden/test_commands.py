@@ -84,7 +84,7 @@ COUNTS = {
     "count-layer": "count moa:K=2,E=5,D=7,d_m=11,T=13,B=2 --counter torch,fvcore",
     "count-layers": f"count moa:K=2,E=5,D=7,d_m=11,T=13 mha:h=2,d_h=7,d_m=11,T=13 {CLOSED} --columns kv_bytes",
     "lock-layer": "lock moa:K=2,E=5,D=7,d_m=11,T=13",
-    "latency-estimate-target": "latency --estimate moa:K=2,E=8,D=64,d_m=512,T=128 --pass forward",
+    "latency-estimate-target": "latency --estimate moa:K=2,E=8,D=64,d_m=512,T=128 --pass forward --implementation reference dense-all",
     "grid-json": f"grid 'h=2 d_h=5 T=3' {CLOSED} --columns kv_bytes training_macs --format json",
     "compare-json": "compare model.py:make model.py:make,f=11 --format json",
     "compare-modules": "compare model.py:make model.py:make,f=11,n=4",
@@ -133,7 +133,7 @@ LOCK = {
 LATENCY = {
     "latency-list": "latency --list",
     **in_formats("latency-estimate", ESTIMATED, "json", "csv"),
-    "latency-estimate-wide": "latency --estimate --on h200-sxm --layer moa-8K8E128D --seq-len 512 --wide",
+    "latency-estimate-wide": "latency --estimate --on h200-sxm --layer mha-base --seq-len 512 --wide",
     "latency-estimate": "latency --estimate --on a100-80gb-sxm --layer moh-32x64-75 --pass both --seq-len 128",
     "latency-compare": TIMES,
     **in_formats("latency-compare", TIMES, "json", "csv"),
