@@ -187,8 +187,12 @@ def _own_window(settings: Any) -> int | None:
     kinds = getattr(text, "layer_types", None)
     if kinds and not any("sliding" in kind or "chunked" in kind for kind in kinds):
         return None
-    values = (getattr(text, name, None) for name in _WINDOWS)
-    return next((value for value in values if type(value) is int), None)
+    for name in _WINDOWS:
+        # the library refuses a field that differs by layer
+        with contextlib.suppress(Exception):
+            if type(value := getattr(text, name, None)) is int:
+                return value
+    return None
 
 
 def _check_fields(fields: Mapping[str, Any], known: set[str]) -> None:

@@ -23,6 +23,8 @@ SAMPLING_RATE, FRAME_RATE = 16_000, 100
 """Samples and spectra of a second of sound, where the configuration does not give them."""
 MAX_CHANNELS = 2
 """Channels of a sound at most; a convolution of more channels reads spectra."""
+BINS = 128
+"""Numbers of a spectrum that is read as an image, where the configuration does not give them."""
 FRAMES = 16
 """Frames of a video where the configuration does not give them."""
 
@@ -135,12 +137,15 @@ class Inputs:
 
     def _placeholder(self, *kinds: str) -> int | None:
         """Return the token that stands for a part of an image or a sound in a text."""
-        return _first(self.config, *(f"{kind}_token_{what}" for kind in kinds for what in ("id", "index")))
+        names = (f"{kind}_token_{what}" for kind in kinds for what in ("id", "index"))
+        return next((token for name in names if (token := _find(self.config, name)) is not None), None)
 
     def _has_placeholders(self, *kinds: str) -> bool:
         """Return whether images or sounds have places in the text, even where the configuration gives no token."""
         names = [f"{kind}_token_{what}" for kind in kinds for what in ("id", "index")]
-        return "input_ids" in self.signature.parameters and any(hasattr(self.config, name) for name in names)
+        parts = [self.config, *(getattr(self.config, part, None) for part in self.config.sub_configs)]
+        has_names = any(hasattr(part, name) for part in parts for name in names)
+        return "input_ids" in self.signature.parameters and has_names
 
     def _needs(self, name: str) -> bool:
         """Return whether an input that is no text is needed: it is required, or there is no text."""
@@ -276,7 +281,12 @@ class Inputs:
 
     def _first_layer(self, name: str) -> nn.Module | None:
         kinds = nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.Linear
-        return next((part for part in self._reader(name).modules() if isinstance(part, kinds)), None)
+        layers = [part for part in self._reader(name).modules() if isinstance(part, kinds)]
+        # a part for text may stand before the one that reads a wave
+        of_waves = (part for part in layers if isinstance(part, nn.Conv1d) and part.in_channels <= MAX_CHANNELS)
+        first = layers[0] if layers else None
+        is_wave = name == "input_values" and not isinstance(first, nn.Conv2d)
+        return next(of_waves, first) if is_wave else first
 
     def _reader(self, name: str) -> nn.Module:
         """Return the outermost part that reads an input and no text."""
@@ -292,7 +302,8 @@ class Inputs:
             samples = seconds * (_first(config, "sampling_rate", "sample_rate") or SAMPLING_RATE)
             channels = [] if self._reached(name, 1, samples) else [getattr(layer, "in_channels", 1)]
             return self._floats(self.batch, *channels, samples)
-        width = _first(config, *_SOUND_WIDTHS) or getattr(layer, "in_channels", 1) * getattr(layer, "in_features", 1)
+        width = next((found for field in _SOUND_WIDTHS if (found := _find(config, field))), None)
+        width = width or (BINS if isinstance(layer, nn.Conv2d) else layer.weight.shape[1])
         positions, spectrum = _first(config, "max_source_positions"), _first(config, "spec_size")
         if spectrum:
             # time is folded into the rows of an image

@@ -186,6 +186,20 @@ def test_infinity_is_read_as_the_library_writes_it(build):
     assert build(config).module.config.time_step_limit[1] == float("inf")
 
 
+def test_window_that_differs_by_layer_is_unknown():
+    class ByLayer:
+        window_size = 7
+
+        @property
+        def sliding_window(self):
+            raise ValueError("it may vary across layers")
+
+        def get_text_config(self):
+            return self
+
+    assert config_file._own_window(ByLayer()) == 7
+
+
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     """Set up a cache of the Hugging Face hub with one configuration, and make the hub unreachable."""

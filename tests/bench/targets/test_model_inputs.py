@@ -56,6 +56,18 @@ MODELS = {
         {"seq_len": T, "audio": 2},
         {"input_features": (1, 200, 12), "decoder_input_ids": (1, T)},
     ),
+    # a convolution over time and frequency, whose width is in a part of the configuration
+    "spectra-as-an-image": (
+        config(
+            "parakeet_ctc", "ParakeetForCTC", vocab_size=53, pad_token_id=0,
+            encoder_config=dict(
+                hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=28, num_mel_bins=40,
+                subsampling_conv_channels=4,
+            ),
+        ),
+        {"audio": 2},
+        {"input_features": (1, 200, 40)},
+    ),
     "patches": (
         config("glm4v_vision", "Glm4vVisionModel", **GRID),
         {"image_size": 56, "batch_size": 2},
