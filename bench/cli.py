@@ -83,9 +83,10 @@ class Parser(argparse.ArgumentParser):
                 raise argparse.ArgumentError(action, f"invalid choice: {name!r} (choose from {listed}){near}")
 
 
-def add_output(parser: argparse.ArgumentParser) -> None:
-    """Add the options that every command has: help, output file, format and unit."""
-    add = parser.add_argument_group("output").add_argument
+def add_output(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Add the options that every command has, help, output file, format and unit, and return their group."""
+    group = parser.add_argument_group("output")
+    add = group.add_argument
     add("-h", "--help", action="help", help="print this text")
     add("--format", choices=FORMATS, help="(default: by --out)")
     add("-o", "--out", metavar="PATH", help="output file; DIR/ writes a file for each table")
@@ -93,6 +94,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     add("--unit", choices=(AUTO, RAW, *UNITS), default=AUTO, help="of large integers in tables")
     add("--flops", action="store_true", help="print FLOPs = 2 x MACs; json and csv have MACs")
     add("--brief", action="store_true", help="print the answer without its details")
+    return group
 
 
 def serve(

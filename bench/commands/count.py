@@ -20,12 +20,13 @@ from headcount.bench.commands.options import (
 )
 from headcount.bench.counters import registry
 from headcount.bench.counting.count import CLOSED_FORM, check_device, count, parse_counters
-from headcount.bench.counting.result import Unknown
+from headcount.bench.counting.result import Count, Unknown
 from headcount.bench.counting.target_times import time_table
 from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError, require_package
 from headcount.bench.hardware import find_card
 from headcount.bench.macs import columns, entries, module, ranks, survey
+from headcount.bench.macs.cite import citation
 from headcount.bench.output.arguments import COUNT
 from headcount.bench.output.figure import check_format
 from headcount.bench.output.layout import AUTO
@@ -49,13 +50,11 @@ DESCRIPTION = """MACs and parameters of a model, or of presets in closed form.
 
     headcount count config.json --seq-len 1024
     headcount count model.py:Net --input 1,3,224,224
-    headcount count model.py:make --set n=7
-    headcount count llama3-8b --counter torch fvcore
     headcount count llama3-8b mistral-7b --vary T=1k,8k --columns macs kv_bytes
     headcount count llama3-8b --plan tp=8,sp
     headcount count model.py:make --ranks 8 --plan plan.py:apply
 
-make returns (module, inputs). A preset under a plan is one rank, against its closed form; apply(module) divides yours.
+make returns (module, inputs); apply(module) divides the module.
 """
 DECODED = ("decode_macs", "decode_bytes", "kv_bytes")
 """Columns of --decode."""
@@ -69,9 +68,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     what = out.add_argument_group("what to count")
     what.add_argument("target", nargs="+", metavar="TARGET", help=MODEL)
     add_target_options(what)
-    what.add_argument(
-        "--vary", action="append", metavar="T=N,N,…", help="a row for each value; several TARGETs have rows too"
-    )
+    what.add_argument("--vary", action="append", metavar="T=N,N,…", help="a row for each value, and for each TARGET")
     what.add_argument("--backward", action="store_true", help="count the gradients too")
     what.add_argument("--decode", action="store_true", help="add one decode step: its MACs and bytes")
     devices = out.add_argument_group("one rank of many devices")
@@ -84,7 +81,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     how.add_argument("--on", metavar="CARD", help="add expected times on a card: 'H100 SXM'")
     how.add_argument("--plot", metavar="FILE", help="the share of MACs by module: .pdf, .svg or .png")
     column_options(out)
-    add_output(out)
+    add_output(out).add_argument("--cite", action="store_true", help="end with a sentence for a paper, and BibTeX")
     return out
 
 
@@ -116,7 +113,7 @@ def _survey(args: argparse.Namespace) -> Result:
     found = survey.table(args, varied, given, human)
     if args.plot:
         survey.plot(args.plot, found, varied, given)
-    return Result([found], lambda: "", remark=peak_memory)
+    return Result([found], lambda: _citation(args, [row.case for row in found.rows]).lstrip(), remark=peak_memory)
 
 
 def _cases(args: argparse.Namespace) -> list[Case]:
@@ -158,7 +155,7 @@ def _closed_forms(args: argparse.Namespace) -> Result:
         found.append(columns.table_of(cases, heading, args.columns, given))
     if args.on:
         found += [card_times.table(case, find_card(args.on), given) for case in cases]
-    return Result(found, lambda: entries.sentence(counts, args.flops), remark=peak_memory)
+    return Result(found, lambda: entries.sentence(counts, args.flops) + _citation(args, cases), remark=peak_memory)
 
 
 def _ranks(args: argparse.Namespace) -> Result:
@@ -221,7 +218,12 @@ def _module(args: argparse.Namespace) -> Result:
         printed.append(card_times.table(case, find_card(args.on), given))
     elif args.on:
         printed.append(time_table(target, find_card(args.on)))
-    return Result(printed, lambda: module.sentence(found, args.flops), remark=peak_memory)
+    return Result(printed, lambda: module.sentence(found, args.flops) + _citation(args, [found]), remark=peak_memory)
+
+
+def _citation(args: argparse.Namespace, counted: Sequence[Case | Count]) -> str:
+    """Return what --cite adds to the last line."""
+    return f" {citation(counted)}" if args.cite else ""
 
 
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:

@@ -60,7 +60,8 @@ def column_options(parser: argparse.ArgumentParser) -> None:
     peaks = {"peak_macs_per_s": "peak of the hardware in MACs/s: 494.5T", "bytes_per_s": "memory bandwidth: 3.35T"}
     for name, text in peaks.items():
         add(OPTIONS[name], dest=name, type=POSITIVE, metavar="N", help=text)
-    add("--rules", action=NameList, metavar="NAME", choices=TRAINING, help=f"training FLOPs: {', '.join(TRAINING)}")
+    rules = "training FLOPs by 6n, palm, …: headcount table --list"
+    add("--rules", action=NameList, metavar="NAME", choices=TRAINING, help=rules)
     add("--tokens", type=COUNT, metavar="N", help="tokens of a training step (default: the input's)")
     add("--seconds", type=POSITIVE, metavar="N", help="seconds of that step")
     add("--devices", type=COUNT, metavar="N", help="devices that ran it (default: 1)")

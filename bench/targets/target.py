@@ -156,7 +156,7 @@ def add_target_options(group: argparse._ActionsContainer) -> None:
     add = group.add_argument
     text = "field of a model, or keyword of your function"
     add("--set", action="append", metavar="NAME=VALUE", default=[], help=text)
-    text = "[NAME=]1,128[:long], NAME=[VALUES] or NAME=@FILE.json: a tensor"
+    text = "[NAME=]1,128[:long], NAME=[VALUES], NAME=@FILE.json"
     add("--input", action="append", type=_checked_input, metavar="SIZES", default=[], help=text)
     add("--dtype", choices=DTYPES, metavar="TYPE", help="type of the weights (default: the model's own)")
     for name, what in LENGTHS.items():

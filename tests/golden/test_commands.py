@@ -84,7 +84,8 @@ COUNTS = {
     "count-layer": "count moa:K=2,E=5,D=7,d_m=11,T=13,B=2 --counter torch,fvcore",
     "count-layers": f"count moa:K=2,E=5,D=7,d_m=11,T=13 mha:h=2,d_h=7,d_m=11,T=13 {CLOSED} --columns kv_bytes",
     "lock-layer": "lock moa:K=2,E=5,D=7,d_m=11,T=13",
-    "latency-estimate-target": "latency --estimate moa:K=2,E=8,D=64,d_m=512,T=128 --pass forward --implementation reference dense-all",
+    "latency-estimate-target": "latency --estimate moa:K=2,E=8,D=64,d_m=512,T=128 --pass forward "
+    "--implementation reference dense-all",
     "grid-json": f"grid 'h=2 d_h=5 T=3' {CLOSED} --columns kv_bytes training_macs --format json",
     "compare-json": "compare model.py:make model.py:make,f=11 --format json",
     "compare-modules": "compare model.py:make model.py:make,f=11,n=4",

@@ -71,3 +71,10 @@ def test_wrong_words_name_what_is_valid(words, reason, capsys):
     assert main(words) == 2
     error = capsys.readouterr().err
     assert reason in error and error.count("\n") == 1
+
+
+def test_citation_says_what_was_counted(capsys):
+    assert main([MHA, MOA, "--vary", "T=11", "--cite"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "MACs of one forward pass were counted with headcount" in text and "by closed forms" in text
+    assert "src_len 11, tgt_len 11" in text and "@software{headcount" in text
