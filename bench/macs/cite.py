@@ -6,6 +6,7 @@ import headcount
 from headcount.bench.case import Case, describe_input
 from headcount.bench.counting.result import WRITTEN_ELEMENTWISE, Count
 
+FORWARD, BACKWARD = "one forward pass", "a forward and a backward pass"
 FORMULA = "by closed forms that equal the count of the built models"
 RULE = (
     "every matrix product and convolution is counted once, attention scores as whole T x T squares under causal masks "
@@ -20,19 +21,18 @@ REFERENCE = (
 def citation(counted: Iterable[Case | Count]) -> str:
     """Return how the costs of closed forms and counts were found, for a paper, and BibTeX."""
     counted = list(counted)
+    cases = [one for one in counted if isinstance(one, Case)]
     counts = [one for one in counted if isinstance(one, Count)]
-    passes = {
-        "a forward and a backward pass" if one.target and one.target.backward else "one forward pass" for one in counts
-    }
-    versions = dict.fromkeys(f"PyTorch {one.versions['torch']}" for one in counts if "torch" in (one.versions or {}))
-    how = [f"with headcount {headcount.__version__}", *([f"and {', '.join(versions)}"] if versions else [])]
-    closed = [one for one in counted if isinstance(one, Case)]
-    how += [FORMULA] if closed and not counts else []
-    inputs = dict.fromkeys(
-        [*(describe_input(one.lengths) for one in closed), *(", ".join(one.inputs) for one in counts)]
-    )
+    passes = {FORWARD} if cases else set()
+    passes |= {BACKWARD if one.target and one.target.backward else FORWARD for one in counts}
+    tools = [f"headcount {headcount.__version__}"]
+    tools += dict.fromkeys(f"PyTorch {one.versions['torch']}" for one in counts if "torch" in (one.versions or {}))
+    how = "" if counts else f" {FORMULA}"
     rule = RULE
     if any(entry.kind == WRITTEN_ELEMENTWISE for one in counts for entry in one.ledger):
         rule += "; elementwise products that are summed are counted too"
-    text = f"MACs of {' and '.join(sorted(passes | {'one forward pass'} if closed else passes))} were counted {' '.join(how)}"
-    return f"{text}: {rule}. Inputs: {'; '.join(inputs)}. {REFERENCE}"
+    inputs = [*(describe_input(one.lengths) for one in cases), *(", ".join(one.inputs) for one in counts)]
+    return (
+        f"MACs of {' and '.join(sorted(passes))} were counted with {' and '.join(tools)}{how}: {rule}. "
+        f"Inputs: {'; '.join(dict.fromkeys(inputs))}. {REFERENCE}"
+    )
