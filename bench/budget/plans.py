@@ -20,6 +20,7 @@ from headcount.bench.performance.model import load
 from headcount.bench.performance.plan_time import SYNC, Cluster, PlanTimes, Sent, sent_by
 from headcount.bench.result import Result, Row, Table, columns_of, shown
 from headcount.formulas.backward import training_macs
+from headcount.formulas.ledger import Ledger
 from headcount.formulas.plan import ORDER as AXES
 from headcount.formulas.plan import Plan, PlanError
 from headcount.formulas.rank import BYTES, PARAMETER, RankCost, Ranks
@@ -100,14 +101,14 @@ def search(
     model, every = Ranks(case.ledger), plans(ranks, batch, node, experts)
     times = times_of(case, cluster or cluster_of(HARDWARE["h100"]))
     fitting: dict[Plan, Costs] = {}
-    macs = training_macs(case.ledger)
+    macs, sums = training_macs(case.ledger), RankSums()
     for plan in every:
         try:
             costs = model.costs(plan)
         except PlanError:
             continue
         sent = [sent_by(cost) for cost in costs]
-        fitting[plan] = plan_costs(costs, sent, plan, node)
+        fitting[plan] = plan_costs(costs, sent, plan, node, sums)
         if fitting[plan]["held_bytes"] <= most_bytes:
             fitting[plan] |= step_costs(macs, costs, sent, plan, node, times)
     if not fitting:
@@ -119,15 +120,44 @@ def search(
     return within, len(fitting)
 
 
-def plan_costs(costs: Sequence[RankCost], sent: Sequence[Sent], plan: Plan, node: int) -> Costs:
+class RankSums:
+    """Sums over the ledgers of ranks, each made once: plans of equal degrees share their ledgers."""
+
+    def __init__(self) -> None:
+        self._macs: dict[int, int] = {}
+        self._elements: dict[tuple[int, str], int] = {}
+        # a ledger that lives keeps its number
+        self._ledgers: list[Ledger] = []
+
+    def step_macs(self, cost: RankCost) -> int:
+        """Return the multiply-accumulates of a microbatch, recomputation included."""
+        key = id(cost.ledger)
+        if key not in self._macs:
+            self._ledgers.append(cost.ledger)
+            self._macs[key] = training_macs(cost.ledger)
+        return self._macs[key] + cost.again.macs
+
+    def kept_bytes(self, cost: RankCost) -> int:
+        """Return a bound of the bytes of activations: as many microbatches as stages are under way in the first."""
+        key = id(cost.ledger), cost.plan.recompute
+        if key not in self._elements:
+            self._ledgers.append(cost.ledger)
+            self._elements[key] = cost.activation_elements()
+        return min(cost.plan.pp, cost.plan.mb) * self._elements[key] * BYTES[PARAMETER]
+
+
+def plan_costs(
+    costs: Sequence[RankCost], sent: Sequence[Sent], plan: Plan, node: int, sums: RankSums | None = None
+) -> Costs:
     """Return what a rank sends, holds and computes in a step over the whole batch, the largest over ranks."""
+    sums = sums or RankSums()
     within = list(filter(within_node(plan, node), AXES))
     between = [axis for axis in AXES if axis not in within]
     return {
         "between_bytes": max(_step_bytes(one, plan, between) for one in sent),
         "within_bytes": max(_step_bytes(one, plan, within) for one in sent),
-        "held_bytes": max(cost.state_bytes() + _kept_bytes(cost) for cost in costs),
-        "macs": max(cost.step_macs for cost in costs) * plan.mb,
+        "held_bytes": max(cost.state_bytes() + sums.kept_bytes(cost) for cost in costs),
+        "macs": max(map(sums.step_macs, costs)) * plan.mb,
     }
 
 
@@ -163,11 +193,6 @@ def _step_bytes(sent: Sent, plan: Plan, axes: Sequence[str]) -> int:
     """Return the bytes that a rank sends over ``axes`` in a step of all microbatches."""
     own = ((phase, size) for (axis, phase), (size, _) in sent.items() if axis in axes)
     return sum(size * (1 if phase == SYNC else plan.mb) for phase, size in own)
-
-
-def _kept_bytes(cost: RankCost) -> int:
-    """Return a bound of the bytes of activations: as many microbatches as stages are under way in the first."""
-    return min(cost.plan.pp, cost.plan.mb) * cost.activation_elements() * BYTES[PARAMETER]
 
 
 def result(
