@@ -19,9 +19,6 @@ _EXHAUSTED = (errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE)
 """Error numbers where the user or the system has as much memory, processes or open files as allowed."""
 _NO_MEMORY = ("can't allocate memory", "failed to map segment", "can't start new thread", "cannot allocate memory")
 """Parts of the messages with which torch, the linker and the system report that memory is exhausted."""
-EXTRAS = {"triton": "gpu", "transformers": "hf", "torchvision": "torchvision", "matplotlib": "report"}
-EXTRAS["shtab"] = "completion"
-"""The extra of headcount that installs an optional package, by package."""
 
 
 class UsageError(Exception):
@@ -128,8 +125,4 @@ def require_package(package: str) -> None:
 
 def missing(package: str) -> str:
     """Return the message for a package that is not installed."""
-    wanted = f"headcount[{EXTRAS[package]}]" if package in EXTRAS else "headcount"
-    return (
-        f"this needs {package}, which is not installed: pip install '{wanted}'; closed forms need nothing "
-        "(headcount table --counter closed-form)"
-    )
+    return f"{package} is missing: pip install {package}; closed forms need no package: --counter closed-form"

@@ -149,7 +149,7 @@ class MFU:
         homes = {"lightning": "lightning.pytorch", "pytorch_lightning": "pytorch_lightning"}
         name = next((home for package, home in homes.items() if find_spec(package)), None)
         if name is None:
-            raise EnvironmentMissing("this needs lightning, which is not installed: pip install lightning")
+            raise EnvironmentMissing("lightning is missing: pip install lightning")
         mfu = self
 
         class MFUCallback(import_module(name).Callback):

@@ -309,7 +309,7 @@ def _notes(args: Namespace, answer: Answer, timed: bool, target: Case | None) ->
         f"Around {host.preset}, input: {describe_input(host.example.lengths)}. Searched: {'; '.join(sizes)}; "
         f"{', '.join(conditions)}: {answer.searched:,} candidates, {len(answer.found):,} within the "
         "budget. --range and --all-integers try other sizes.",
-        f"On the front of these, where more is better of {more}, less of the rest{near}, by {order}. {cache} headcount "
+        f"No row is worse than another in every cost (more is better of {more}){near}; by {order}. {cache} headcount "
         "count, fit and latency --estimate take each row as printed.",
         *_time_notes(args, timed),
     ]

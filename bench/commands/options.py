@@ -56,7 +56,7 @@ def column_options(parser: argparse.ArgumentParser) -> None:
     add("--cache-bytes", type=ELEMENT, metavar="N", help="of a key or value: fp8 (default: --element-bytes)")
     add("--window", type=COUNT, metavar="N", help="sliding window: keys of a query, its own included")
     add("--optimizer", metavar="NAME", choices=RECIPES, help=", ".join(RECIPES))
-    add("--prices", metavar="FILE", help="TOML of FLOPs of other operations: softmax = 5")
+    add("--prices", metavar="FILE", help="file with FLOPs per element of softmax, norms, …")
     peaks = {"peak_macs_per_s": "peak of the hardware in MACs/s: 494.5T", "bytes_per_s": "memory bandwidth: 3.35T"}
     for name, text in peaks.items():
         add(OPTIONS[name], dest=name, type=POSITIVE, metavar="N", help=text)

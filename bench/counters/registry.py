@@ -34,7 +34,7 @@ def check(name: str) -> None:
     if name not in COUNTERS:
         raise ValueError(f"unknown counter {name!r}; one of {', '.join(COUNTERS)}")
     if not installed(name):
-        raise EnvironmentMissing(f"{name} is not installed; pip install 'headcount[{name}]'")
+        raise EnvironmentMissing(f"{name} is missing: pip install {name}")
 
 
 @cache

@@ -53,9 +53,8 @@ def decode_step(
     tokens = next((name for name in IDS if name in inputs), None)
     if name is None or tokens is None:
         takes = ", ".join(names)
-        raise UserCodeError(
-            f"a decode step needs a model of input_ids with past_key_values; {type(module).__name__} takes {takes}"
-        )
+        known = "caches and steps are known of presets, layers and decoders with past_key_values"
+        raise UserCodeError(f"{known}; {type(module).__name__} takes {takes}")
     ids = inputs.pop(tokens)
     length = context or ids.shape[1]
     stored = min(length, window or length) - 1

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headcount.bench.result import Table
 
 
-DISPATCHED, WITH_ELEMENTWISE = "dispatched contractions", "with elementwise contractions"
+DISPATCHED, WITH_ELEMENTWISE = "matrix products and convolutions", "elementwise products included"
 WRITTEN_ELEMENTWISE = "elementwise_contraction"
 """Kind of a contraction that is written as an elementwise product and a sum."""
 
@@ -333,7 +333,7 @@ class Count:
         """Return the tree of modules with what is not counted below it."""
         notes = []
         if self.elementwise_macs and not self.included:
-            notes.append(f"Not in it: {self.elementwise_macs:,} MACs written elementwise and summed.")
+            notes.append(f"Not counted: {self.elementwise_macs:,} MACs of elementwise products that are summed.")
         notes += [f"Not counted: {line.text()}." for line in merge_equal_lines(self.unsupported)]
         return summary.table(self, [*notes, *(self.notes or ())], depth)
 

@@ -20,7 +20,7 @@ PROG = "python -m bench.latency compare"
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """Return the command line of bench.latency compare."""
-    out = Parser(prog=prog, description="B over A, row by row: faster, slower or no evidence")
+    out = Parser(prog=prog, description="B over A, row by row: faster, slower or no difference measured")
     out.add_argument("a", metavar="A", type=Path, help="records of a run, JSON lines")
     out.add_argument("b", metavar="B", type=Path, help="records of another run")
     out.add_argument("--force", action="store_true", help="compare records of different devices")

@@ -1,4 +1,4 @@
-"""Medians, paired ratios with bootstrap intervals, and verdicts: faster, slower or no evidence.
+"""Medians, paired ratios with bootstrap intervals, and verdicts: faster, slower or no difference measured.
 
 A bootstrap interval over few blocks is too narrow, and it does not include a drift that all blocks share. So
 implementations are interleaved, and an A/A control gives the noise floor that a difference must exceed.
@@ -69,8 +69,8 @@ def _ratio(value, resampled) -> Ratio:
 
 def verdict(ratio: Ratio, noise: Ratio | None = None) -> str:
     """Return ``faster`` or ``slower`` where the interval excludes 1 and the ratio exceeds the noise floor and
-    LEAST_DIFFERENCE; else ``no evidence``."""
+    LEAST_DIFFERENCE; else ``no difference measured``."""
     threshold = max(LEAST_DIFFERENCE, noise.half_width if noise else 0.0)
     if ratio.low <= 1 <= ratio.high or abs(ratio.value - 1) <= threshold:
-        return "no evidence"
+        return "no difference measured"
     return "faster" if ratio.value < 1 else "slower"

@@ -113,12 +113,15 @@ def _dtype_bytes(name: str) -> int:
 def _notes(count: Count) -> list[str]:
     """Return how a target was counted, and what its count leaves out."""
     passes = "one forward and backward pass" if count.target and count.target.backward else "one forward pass"
-    notes = [f"Counted on {count.device}, {passes} over the whole batch."]
+    device = "shapes only, no weights (meta device)" if count.device == "meta" else f"counted on {count.device}"
+    notes = [f"{passes.capitalize()}, whole batch; {device}."]
     if count.why_there:
         notes.append(f"Not on meta: {count.why_there.rstrip('.')}.")
     if count.with_elementwise != count.macs:
         apart = count.with_elementwise - count.dispatched
-        notes.append(f"Not in it: {apart:,} MACs written elementwise and summed (--elementwise include counts them).")
+        notes.append(
+            f"Not counted: {apart:,} MACs of elementwise products that are summed; --elementwise include adds them."
+        )
     if count.unsupported:
         calls = sum(line.calls for line in count.unsupported)
         notes.append(f"A partial count, without {plural(calls, 'unsupported call')}.")

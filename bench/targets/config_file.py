@@ -113,7 +113,7 @@ def _names_dtype(config: Mapping[str, Any]) -> bool:
 def require_library(name: str) -> None:
     """Raise EnvironmentMissing, with the installation command, where the library ``name`` is not installed."""
     if find_spec(name) is None:
-        raise EnvironmentMissing(f"this configuration needs {name}, which is not installed: pip install {name}")
+        raise EnvironmentMissing(f"{name} is missing, which this configuration needs: pip install {name}")
 
 
 def find_file(spec: str, file: str = "config.json") -> Path:

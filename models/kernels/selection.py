@@ -111,7 +111,7 @@ def _needs(impl: Implementation) -> tuple[str, tuple[str, ...] | None]:
     if impl.package is None:
         return "", None
     if importlib.util.find_spec(impl.package) is None:
-        return f"the package {impl.package} (pip install 'headcount[gpu]')", ("meta",)
+        return f"the package {impl.package} (pip install {impl.package})", ("meta",)
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"
     return "a CUDA device", ("meta", "cuda", "cpu") if interpreted else ("meta", "cuda")
 

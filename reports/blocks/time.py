@@ -131,7 +131,7 @@ def _overview_rows(rows: Sequence[LatencyRecord]) -> list[dict[str, Any]]:
                 "ms": median_ms(row),
                 "dense": ALL_HEADS if compared == row.layer else compared,
                 "over dense": interval(ratio) if ratio else unmeasured,
-                "verdict": describe_verdict(row.over_dense_verdict) if ratio else unmeasured,
+                "verdict": row.over_dense_verdict if ratio else unmeasured,
                 "time by kernel": describe_kernels(row.kernels),
             }
         )
@@ -188,11 +188,6 @@ def find_compared(subject: str, name: str) -> str | None:
     return roles.get("mqa", roles.get("dense"))
 
 
-def describe_verdict(verdict: str | None) -> str | None:
-    """Return the verdict on a ratio of times in plain words."""
-    return "no difference measured" if verdict == "no evidence" else verdict
-
-
 def describe_kernels(kernels: Sequence[dict[str, Any]] | None) -> str:
     """Return the share of the longest kernels, those of one name together, or that none were measured."""
     if not kernels:
@@ -233,7 +228,7 @@ def _in_words(column: Column) -> Column:
 
     def words(record: LatencyRecord) -> str | None:
         ratio, verdict = getattr(record, column.key), getattr(record, f"{column.key}_verdict")
-        return ratio and f"{interval(ratio)} {describe_verdict(verdict) or ''}".strip()
+        return ratio and f"{interval(ratio)} {verdict or ''}".strip()
 
     return replace(column, words=True, value=words)
 
@@ -305,7 +300,7 @@ def _against(best: LatencyRecord, other: LatencyRecord | None, role: str) -> str
     by = best.common_timing(other)
     ratio = paired_ratio(best.samples(by), other.samples(by))
     _, bound = VERDICTS[role]
-    verdict = "holds" if ratio.high <= bound else "fails" if ratio.low > bound else "no evidence"
+    verdict = "holds" if ratio.high <= bound else "fails" if ratio.low > bound else "undecided"
     macs = "" if role == "loop" else f"{best.macs / other.macs:.2f}, "
     return f"{macs}{interval(asdict(ratio))} {verdict}"
 
@@ -321,7 +316,7 @@ def _show_verdicts(kind: str, rows: Sequence[dict[str, Any]]) -> list[str]:
     parts = []
     for head, _ in VERDICTS.values():
         found = [(row[head] or "").rpartition("] ")[2] for row in rows]
-        counts = [f"{n} {verdict}" for verdict in ("holds", "fails", "no evidence") if (n := found.count(verdict))]
+        counts = [f"{n} {verdict}" for verdict in ("holds", "fails", "undecided") if (n := found.count(verdict))]
         parts.append(f"{head}: {', '.join(counts) or 'not timed'}")
     return [document.records(forward or rows), f"Of {len(rows)} timing cases: {'; '.join(parts)}."]
 

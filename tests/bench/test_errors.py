@@ -31,6 +31,6 @@ def test_other_errors_are_internal(error):
     assert format_error(error) is None
 
 
-def test_missing_package_names_its_extra():
+def test_missing_package_names_a_command():
     text, code = format_error(ModuleNotFoundError("gone", name="matplotlib"))
-    assert "pip install 'headcount[report]'" in text and code == 3
+    assert "pip install matplotlib" in text and code == 3

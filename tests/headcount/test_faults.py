@@ -27,7 +27,7 @@ FAULTS = {
     "disk full": (f"{TABLE} -o old.txt", 'ulimit -f 0; "$@"', 2, "File too large"),
     "reader leaves": (TABLE, 'set -o pipefail; "$@" | head -n 1 > /dev/null', 0, ""),
     "no Unicode": (TABLE, 'PYTHONIOENCODING=ascii "$@"', 0, ""),
-    "no torch": ("count moa-8K8E128D --seq-len 2", '"$@"', 3, "this needs torch"),
+    "no torch": ("count moa-8K8E128D --seq-len 2", '"$@"', 3, "torch is missing: pip install torch;"),
 }
 """Command, its shell line, exit code and words on standard error."""
 

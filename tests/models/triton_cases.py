@@ -14,7 +14,7 @@ DTYPES = [torch.float32, torch.float16] if INTERPRETED else [torch.float32, torc
 BOUND = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
 needs_triton = pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None, reason="triton is not installed: pip install 'headcount[gpu]'"
+    importlib.util.find_spec("triton") is None, reason="triton is not installed: pip install triton"
 )
 TRITON = [needs_triton, pytest.mark.usefixtures("memory_full_of_nan", "kernels_in_interpreter")]
 """Marks of test files that run kernels."""

@@ -473,14 +473,14 @@ def test_elementwise_policies():
         assert_macs(layer, *inputs, expected="N*K*d", elementwise="include", N=7, K=3, d=11)
         found = count_macs(layer, *inputs, elementwise="include")
         assert found.macs == found.ledger.group(lambda entry: entry.path, of="size")[""] == 231
-        assert found.headline == "with elementwise contractions"
+        assert found.headline == "elementwise products included"
     reported = count_macs(model, *inputs)
-    assert (reported.macs, reported.with_elementwise, reported.headline) == (0, 231, "dispatched contractions")
+    assert (reported.macs, reported.with_elementwise, reported.headline) == (0, 231, "matrix products and convolutions")
     assert [(one.kind, one.dims) for one in reported.elementwise] == [(CONTRACTION, {"m": 77, "i": 3})]
     with pytest.raises(AssertionError) as raised:
         assert_macs(model, *inputs, expected=231)
     assert str(raised.value).splitlines() == [
-        "0 multiply-accumulates (dispatched contractions), expected 231 = 231 (-231)",
+        "0 multiply-accumulates (matrix products and convolutions), expected 231 = 231 (-231)",
         "  not in it: mul, summed by sum on 7x3x11 7x3x1 (231 in the model)",
     ]
     with pytest.raises(

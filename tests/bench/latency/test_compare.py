@@ -17,7 +17,8 @@ def test_rows_of_only_one_file_are_counted():
 
 
 @pytest.mark.parametrize(
-    "wide, verdicts", [("noise_floor", ["no evidence", "faster"]), ("noise_floor_wall", ["faster", "no evidence"])]
+    "wide, verdicts",
+    [("noise_floor", ["no difference measured", "faster"]), ("noise_floor_wall", ["faster", "no difference measured"])],
 )
 def test_noise_floor_is_of_the_compared_samples(wide, verdicts):
     """Time is halved by graphs and by wall time; the noise floor of one of them is wider than that."""

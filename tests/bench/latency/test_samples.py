@@ -27,7 +27,7 @@ def test_ratios_are_paired_by_block():
 def test_difference_within_noise_is_no_evidence():
     """5 % over dense MQA, where the A/A control differs by 10 %."""
     subject = ratios_of(impl("mqa", [0.0022] * 4), impl("subject", [0.0021] * 4), impl("mqa", [0.002] * 4))
-    assert subject.overhead["value"] == pytest.approx(1.05) and subject.overhead_verdict == "no evidence"
+    assert subject.overhead["value"] == pytest.approx(1.05) and subject.overhead_verdict == "no difference measured"
     subject = ratios_of(impl("mqa", [0.002] * 4), impl("subject", [0.0021] * 4), impl("mqa", [0.002] * 4))
     assert subject.overhead_verdict == "slower"
 

@@ -21,11 +21,11 @@ def test_interval_width():
 @pytest.mark.parametrize("ratio, noise, expected", [
     ((0.90, 0.85, 0.95), None, "faster"),
     ((1.10, 1.05, 1.15), None, "slower"),
-    ((0.90, 0.80, 1.01), None, "no evidence"),
-    ((1.10, 1.0, 1.15), None, "no evidence"),
-    ((0.90, 0.85, 1.0), None, "no evidence"),
-    ((0.985, 0.98, 0.99), None, "no evidence"),
-    ((0.90, 0.85, 0.95), (1.0, 0.88, 1.05), "no evidence"),
+    ((0.90, 0.80, 1.01), None, "no difference measured"),
+    ((1.10, 1.0, 1.15), None, "no difference measured"),
+    ((0.90, 0.85, 1.0), None, "no difference measured"),
+    ((0.985, 0.98, 0.99), None, "no difference measured"),
+    ((0.90, 0.85, 0.95), (1.0, 0.88, 1.05), "no difference measured"),
     ((0.90, 0.85, 0.95), (1.0, 0.95, 1.05), "faster"),
 ])  # fmt: skip
 def test_verdict(ratio, noise, expected):

@@ -138,7 +138,7 @@ def test_part_that_did_not_run_is_named(count):
 
     text = sentence(count(LLAVA, lengths={"seq_len": T}), False)
     projector = 20 * 24 + 24 + 24 * 24 + 24
-    assert "(dispatched contractions, text only)" in text
+    assert "(matrix products and convolutions, text only)" in text
     assert f"model.multi_modal_projector ({projector:,} parameters) were not called: --images 1 adds them." in text
     with_image = sentence(count(LLAVA, lengths={"seq_len": T, "images": 1}), False)
     assert "text only" not in with_image and "adds" not in with_image
