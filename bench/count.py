@@ -8,6 +8,7 @@ def test_my_attention_costs_what_the_paper_says():
 """
 
 import inspect
+from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral
 from typing import Any
@@ -20,8 +21,10 @@ from headcount.bench.contractions.elementwise import CONTRACTION
 from headcount.bench.contractions.linalg import Formula
 from headcount.bench.contractions.summary import merged
 from headcount.bench.counting.contractions import REPORT, count_contractions, inputs_of
+from headcount.bench.counting.count import count
 from headcount.bench.counting.result import Count
 from headcount.bench.counting.tools import ModuleCall
+from headcount.bench.targets.target import is_configuration, parse_target
 from headcount.bench.trace.collector import no_full_gc
 from headcount.bench.trace.record import record
 from headcount.formulas.published.expressions import evaluate
@@ -191,7 +194,8 @@ def count_macs(
     mapping, as a tokenizer's result, or tuple is unpacked. ``input_size`` makes the inputs: ``(1, 3, 224, 224)``, or a
     list of sizes, with their ``dtypes``; of a module it may be the only input. ``module`` may also be a function, a
     ``torch.export.ExportedProgram`` (with its example inputs), a function of settings that returns (module, inputs), or
-    the name of a preset or a layer: ``"llama3-8b,T=1024"``.
+    the name of a preset or a layer, ``"llama3-8b,T=1024"``, or of a configuration, ``"config.json,T=1024"``, which is
+    counted in a process of its own.
 
     The number is the same for torch.matmul, @, einsum, fused attention or grouped products, on cpu, cuda or meta,
     ``backward`` too. Attention is the whole square of scores, whatever a mask or its blocks leave out; FlexAttention's
@@ -217,6 +221,12 @@ def count_macs(
     raises passes through.
     """
     options = {"allow_unsupported": allow_unsupported, "formulas": formulas, "formula_set": formula_set}
+    if isinstance(module, str) and is_configuration(split(module)[0]):
+        if inputs or kwargs or forward or input_size is not None or training or formulas:
+            raise ValueError(f"{module} is counted on the ids that it takes; its lengths are words: {module},T=128,B=2")
+        chosen = {"allow_unsupported": allow_unsupported, "formula_set": formula_set, "elementwise": elementwise}
+        target = parse_target(module, Namespace(set=[], input=[], backward=backward, **chosen))
+        return count(target)
     module, args, kwargs = resolve_call(module, inputs, {**(kwargs or {}), **forward}, input_size, dtypes)
     trace = record(module, args, kwargs, backward=backward, training=training)
     return count_contractions(trace, elementwise=elementwise, inputs=inputs_of(args, kwargs), **options)

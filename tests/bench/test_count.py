@@ -1,5 +1,6 @@
 """Modules and inputs that hc.count, hc.assert_macs and hc.lock accept."""
 
+import json
 from collections import UserDict
 from fractions import Fraction
 
@@ -84,6 +85,23 @@ def test_habits_of_torchinfo():
             TypeError, match=r"^Net takes x, mask, backward: give tensors, or sizes, as hc.count\(model, "
         ):
             call(model)
+
+
+def test_configurations_have_names(tmp_path, monkeypatch, warm):
+    pytest.importorskip("transformers", reason="the optional extra hf is not installed")
+    V, d, h, F, B, T = 101, 28, 2, 44, 3, 13
+    config = {
+        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": V, "hidden_size": d,
+        "intermediate_size": F, "num_hidden_layers": 1, "num_attention_heads": h, "num_key_value_heads": h,
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    monkeypatch.chdir(tmp_path)
+    macs = B * T * (4 * d * d + 3 * d * F + V * d + 2 * T * d)
+    assert hc.count(f"config.json,T={T},B={B}").macs == macs
+    # fused attention computes the scores again
+    assert hc.summary(f"config.json,T={T},B={B}", backward=True).macs == 3 * macs + B * T * T * d
+    with pytest.raises(ValueError, match="config.json,T=128,B=2"):
+        hc.count("config.json", torch.zeros(1, T, dtype=torch.long))
 
 
 def test_presets_and_layers_have_names():
