@@ -91,11 +91,15 @@ def by_name(text: str) -> Hardware | None:
     return found.get(_plain(text))
 
 
-def find_card(text: str) -> Hardware:
-    """Return the data sheet of a card by its name. Raises UsageError with the nearest names."""
+def find_card(text: str, dtype: str = "bfloat16") -> Hardware:
+    """Return the data sheet of a card by its name.
+
+    Raises UsageError with the nearest names, and for a card without a rate of ``dtype``, by torch's name.
+    """
     found = by_name(text)
     if found is None:
         raise UsageError(f"unknown card {text!r}; {choices(text, names())}")
+    found.check(dtype)
     return found
 
 

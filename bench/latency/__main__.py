@@ -158,10 +158,10 @@ def command(args: argparse.Namespace, argv: Sequence[str] = ()) -> Result | str 
 def _estimate(args: argparse.Namespace) -> Result:
     if args.device:
         raise UsageError(f"--estimate is of a card that is not here: --on CARD names it, not --device {args.device}")
-    hardware, args.device = find_card(args.on or "H200 SXM"), "cuda"
+    args.device = "cuda"
     set_defaults(args)
     schedule.check_limits(args)
-    hardware.check(args.dtype)
+    hardware = find_card(args.on or "H200 SXM", args.dtype)
     table = estimate.table(_target_cases(args) if args.target else _make_cases(args), hardware)
     return Result([table], lambda: estimate.sentence(table.rows))
 

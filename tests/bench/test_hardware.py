@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from headcount.bench.errors import UsageError
-from headcount.bench.hardware import HARDWARE, SOURCES, Peak, parse_peak
+from headcount.bench.hardware import HARDWARE, SOURCES, Peak, find_card, parse_peak
 
 
 @pytest.mark.parametrize("text, peak", [
@@ -56,6 +56,14 @@ def test_missing_dtype_is_an_error():
 
 
 OPTIONAL = ("memory_bytes", "multiprocessors", "link_bytes_per_s", "node_cards")
+
+
+def test_card_without_the_dtype_of_times_is_an_error():
+    assert find_card("V100 PCIe", "float16").short_name == "V100 PCIe"
+    with pytest.raises(
+        UsageError, match="V100 PCIe states no rate of .bfloat16.; choose from float16, float32, float64$"
+    ):
+        find_card("V100 PCIe")
 
 
 def test_each_figure_names_where_it_was_read():
