@@ -10,6 +10,7 @@ def test_my_attention_costs_what_the_paper_says():
 import inspect
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
@@ -17,8 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from headcount.bench.case import resolve_lengths
+from headcount.bench.contractions import summary as trees
 from headcount.bench.contractions.elementwise import CONTRACTION
 from headcount.bench.contractions.linalg import Formula
+from headcount.bench.contractions.modules import ModuleRecord, parameter_records
 from headcount.bench.contractions.summary import merged
 from headcount.bench.counting.contractions import REPORT, count_contractions, inputs_of
 from headcount.bench.counting.count import count
@@ -28,6 +31,7 @@ from headcount.bench.targets.target import is_configuration, parse_target
 from headcount.bench.trace.collector import no_full_gc
 from headcount.bench.trace.record import record
 from headcount.formulas.published.expressions import evaluate
+from headcount.models.configs.numbers import parse_int
 from headcount.models.configs.presets import PRESETS
 from headcount.models.configs.suggest import did_you_mean
 from headcount.models.configs.targets import has_closed_form, make, read, split
@@ -232,27 +236,60 @@ def count_macs(
     return count_contractions(trace, elementwise=elementwise, inputs=inputs_of(args, kwargs), **options)
 
 
+TORCHINFO = ("col_names", "col_width", "row_settings", "device", "mode", "batch_dim", "cache_forward_pass")
+"""Options of torchinfo's summary that this one does not have."""
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The parameters of a module that did not run, by module; it prints as a tree of ``depth`` levels."""
+
+    name: str
+    modules: tuple[ModuleRecord, ...]
+    depth: int | None = 3
+
+    @property
+    def params(self) -> int:
+        """All parameters, each tensor once."""
+        return sum(one.params for one in self.modules)
+
+    @property
+    def trainable_params(self) -> int:
+        """Parameters that require gradients."""
+        return sum(one.trainable_params for one in self.modules)
+
+    def __str__(self) -> str:
+        return trees.text(trees.parameters_table(self.name, self.modules, self.depth))
+
+    __repr__ = __str__
+
+
 def summary(
     module: Any, *inputs: Any, depth: int | None = 3, input_data: Any = None, verbose: int = 1, **options: Any
-) -> Count:
+) -> Count | Parameters:
     """Count as ``count_macs`` does; the result prints as a tree of ``depth`` levels, all of them for None.
 
-    ``input_data`` and ``verbose`` are as in torchinfo: the inputs, and nothing here, as only the result prints.
+    A module without inputs does not run: its parameters are printed. ``input_data`` and ``verbose`` are as in
+    torchinfo: the inputs, and nothing here, as only the result prints. Raises TypeError for its other options.
     """
+    if unknown := [name for name in TORCHINFO if name in options]:
+        raise TypeError(f"summary prints every column of each module and has depth=N: leave out {', '.join(unknown)}")
     if input_data is not None:
         inputs = (*inputs, *(input_data if isinstance(input_data, list | tuple) else [input_data]))
+    if isinstance(module, nn.Module) and not inputs and not options and not _accepts(module.forward, (), {}):
+        return Parameters(type(module).__name__, tuple(parameter_records(module)), depth)
     return count_macs(module, *inputs, **options).with_values(depth=depth)
 
 
 def assert_macs(module: Any, *inputs: Any, expected: str | int, **keywords: Any) -> None:
     """Fail with an AssertionError that lists every product unless the module's MACs are exactly ``expected``.
 
-    ``inputs`` and keywords are count_macs'; ``expected`` is an integer or an expression in the names of the other
-    keywords that are integers: ``T=128``. Raises ValueError for an expression that cannot be evaluated, TypeError for
-    anything else, and what count_macs raises.
+    ``inputs`` and keywords are count_macs'; ``expected`` is an integer, one with a unit, "1.8G", or an expression
+    in the names of the other keywords that are integers: ``T=128``. Raises ValueError for an expression that cannot
+    be evaluated, TypeError for anything else, and what count_macs raises.
     """
     sizes = {name: value for name, value in keywords.items() if type(value) is int}
-    wanted = evaluate(expected, sizes) if isinstance(expected, str) else expected
+    wanted = _expected(expected, sizes) if isinstance(expected, str) else expected
     if not isinstance(wanted, Integral) or isinstance(wanted, bool):
         raise TypeError(f"expected={expected!r}: give an integer or an expression")
     counted = count_macs(module, *inputs, **{name: keywords[name] for name in keywords.keys() - sizes.keys()})
@@ -267,3 +304,10 @@ def assert_macs(module: Any, *inputs: Any, expected: str | int, **keywords: Any)
             products = counted.run.elementwise_products
             lines += [f"  not in it: {part.text()}" for part in products if part.kind == CONTRACTION]
         raise AssertionError("\n".join(lines))
+
+
+def _expected(text: str, sizes: Mapping[str, int]) -> Any:
+    try:
+        return parse_int(text)
+    except ValueError:
+        return evaluate(text, sizes)

@@ -14,6 +14,8 @@ from headcount.bench.contractions.zero_mac_ops import FREE, base
 from headcount.bench.trace.events import MODULE, OPERATION, Event, Trace, tensors_in
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from headcount.bench.contractions.products.product import Product
 
     ProductsByEvent = Mapping[int, Sequence[tuple[str, Product]]]
@@ -98,6 +100,22 @@ def module_records(trace: Trace, by_event: "ProductsByEvent") -> tuple[ModuleRec
                 sums = {**sums, "active_params": None}
             records.append(ModuleRecord(path, kind, _shapes(calls[path]), **sums, calls=len(calls[path])))
     return tuple(records)
+
+
+def parameter_records(module: "nn.Module") -> Iterator[ModuleRecord]:
+    """Yield a record of each module that holds parameters, itself or in a module inside; none of them ran."""
+    seen: set[int] = set()
+    for path, one in module.named_modules():
+        own = [weight for weight in one.parameters(recurse=False) if id(weight) not in seen]
+        seen.update(map(id, own))
+        if next(one.parameters(), None) is not None:
+            yield ModuleRecord(
+                path,
+                type(one).__name__,
+                params=sum(weight.numel() for weight in own),
+                trainable_params=sum(weight.numel() for weight in own if weight.requires_grad),
+                weight_bytes=sum(weight.nbytes for weight in own),
+            )
 
 
 def _copied_weights(trace: Trace) -> set[int]:

@@ -210,6 +210,14 @@ def table(count: "Count", notes: Sequence[str], depth: int | None) -> Table[Modu
     )
 
 
+def parameters_table(name: str, modules: Sequence[ModuleRecord], depth: int | None) -> Table[ModuleRow]:
+    """Return the parameters of a module that did not run, ``depth`` levels deep, and their totals."""
+    rows = list(_rows(MODEL, [tree(Ledger(()), modules)], depth, 0))
+    params, trainable = (sum(getattr(one, key) for one in modules) for key in ("params", "trainable_params"))
+    below = [f"Total params: {params:,}", f"Trainable params: {trainable:,}", "MACs: –, the module did not run"]
+    return Table("modules", name, columns_of(ModuleRow), rows, below=below).only("module", "type", "params")
+
+
 def text(printed: Table) -> str:
     """Return a table in lines of at most WIDTH characters."""
     stream = io.StringIO()

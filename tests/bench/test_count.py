@@ -80,11 +80,28 @@ def test_habits_of_torchinfo():
     assert (
         str(found) == str(hc.summary(model, input_data=X, depth=1)) == str(hc.summary(model, input_data=[X], depth=1))
     )
-    for call in (hc.count, hc.summary):
-        with pytest.raises(
-            TypeError, match=r"^Net takes x, mask, backward: give tensors, or sizes, as hc.count\(model, "
-        ):
-            call(model)
+    with pytest.raises(TypeError, match=r"^Net takes x, mask, backward: give tensors, or sizes, as hc.count\(model, "):
+        hc.count(model)
+
+
+def test_summary_without_inputs_has_parameters():
+    shared = torch.nn.Linear(3, 5)
+    shared.bias.requires_grad_(False)
+    model = torch.nn.Sequential(shared, torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(5, 7)), shared)
+    found = hc.summary(model)
+    assert (found.params, found.trainable_params) == (3 * 5 + 5 + 5 * 7 + 7, 3 * 5 + 5 * 7 + 7)
+    lines = str(found).splitlines()
+    assert [line.split()[-1] for line in lines if "Linear" in line] == ["20", "42"] and "MACs: –" in lines[-1]
+    with pytest.raises(TypeError, match="and has depth=N: leave out col_names, device$"):
+        hc.summary(model, torch.ones(2, 3), col_names=["input_size"], device="cpu")
+    with pytest.raises(TypeError, match="give tensors, or sizes"):
+        hc.count(model)
+
+
+def test_expected_macs_take_units():
+    hc.assert_macs(torch.nn.Linear(20, 50), torch.ones(2, 20), expected="2k")
+    with pytest.raises(AssertionError, match="2,000 multiply-accumulates, expected 2,100 = 2.1k"):
+        hc.assert_macs(torch.nn.Linear(20, 50), torch.ones(2, 20), expected="2.1k")
 
 
 def test_configurations_have_names(tmp_path, monkeypatch, warm):
