@@ -123,15 +123,13 @@ def _overview_rows(rows: Sequence[LatencyRecord]) -> list[dict[str, Any]]:
         unmeasured = UNMEASURED if compared else None
         found.append(
             {
-                "subject": row.subject,
-                "name": row.layer,
+                "what": f"{row.subject} {row.layer}",
                 "T": row.seq_len,
                 "pass": row.which,
                 "implementation": row.implementation_used or row.implementation,
                 "ms": median_ms(row),
                 "dense": ALL_HEADS if compared == row.layer else compared,
-                "over dense": interval(ratio) if ratio else unmeasured,
-                "verdict": row.over_dense_verdict if ratio else unmeasured,
+                "over dense": f"{interval(ratio)} {row.over_dense_verdict}" if ratio else unmeasured,
                 "time by kernel": describe_kernels(row.kernels),
             }
         )
@@ -156,15 +154,13 @@ def _unmeasured_rows(rows: Sequence[LatencyRecord]) -> list[dict[str, Any]]:
         unmeasured = UNMEASURED if compared else None
         found.append(
             {
-                "subject": subject,
-                "name": name,
+                "what": f"{subject} {name}",
                 "T": length,
                 "pass": ", ".join(missing),
                 "implementation": None,
                 "ms": UNMEASURED,
                 "dense": ALL_HEADS if compared == name else compared,
                 "over dense": unmeasured,
-                "verdict": unmeasured,
                 "time by kernel": UNMEASURED,
             }
         )

@@ -74,12 +74,12 @@ def test_public_names():
 
 def test_readme_examples_run(tmp_path, monkeypatch):
     text = (ROOT / "README.md").read_text("utf-8")
-    blocks = dict(re.findall(r"^```(py|python)\n(.*?)^```", text, re.DOTALL | re.MULTILINE))
-    (tmp_path / "model.py").write_text(blocks["py"])
+    module, example = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    (tmp_path / "model.py").write_text(module)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "model", raising=False)
     names = {}
-    exec(blocks["python"], names)
+    exec(example, names)
     assert (
         names["layer"].macs == 128 * 512 * 32 + 2 * 16 * 128 * 512 * 256 + 2 * 128 * 512 * 256 + 2 * 16 * 128**2 * 256
     )

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from headcount.bench.latency.launch_count import _Operations
 from headcount.models.build import build
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
@@ -13,7 +12,7 @@ from headcount.models.rotary import rotary_table
 from tests.cases import padding, randomise
 from tests.models.test_attention_layers import outcome
 from tests.models.triton_cases import DEVICE, DTYPES, INTERPRETED, TRITON, assert_near, features
-from tests.models.triton_launches import Launching
+from tests.models.triton_launches import Launching, Operations
 
 pytestmark = TRITON
 
@@ -145,7 +144,7 @@ def test_decoding_step_has_few_launches(case):
         cache = layer.make_cache(B, max_len)
         cache.length = max_len - 1
         # the second mode runs what an operator of ours runs, and leaves the rest to the first
-        with _Operations() as operations, recording() as launched, Launching():
+        with Operations() as operations, recording() as launched, Launching():
             layer(torch.empty(B, 1, 20, device="meta"), cache=cache)
         assert operations.number + len(launched) == number
 

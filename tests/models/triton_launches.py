@@ -45,6 +45,22 @@ class Launching(TorchDispatchMode):
         return getattr(triton_ops, func.overloadpacket.__name__)._init_fn(*args)
 
 
+NO_KERNEL = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view", "lift_fresh")
+"""Operations that return new tensors without a kernel."""
+
+
+class Operations(TorchDispatchMode):
+    """Count the operations of a run on meta tensors that launch a kernel: those that return no view."""
+
+    number = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        is_made = not any(one.alias_info is not None and not one.alias_info.is_write for one in func._schema.returns)
+        if is_made and func.overloadpacket.__name__ not in NO_KERNEL:
+            self.number += 1
+        return func(*args, **(kwargs or {}))
+
+
 def calls(dtype: str) -> list[Call]:
     """Return the calls of a campaign in ``dtype`` that have kernels, those of its correctness checks, and others."""
     cases = [*gates.check_cases(gates.LAYERS, "cuda", [dtype]), *campaign_cases(dtype=dtype)]

@@ -118,27 +118,27 @@ RATIO = dict(value=1.25, low=1.17, high=1.375)
 
 
 @pytest.mark.parametrize(
-    "facts, cells",
+    "facts, cell",
     [
-        ({"overhead": RATIO, "overhead_verdict": "slower"}, ("1.25 [1.17, 1.38]", "slower")),
+        ({"overhead": RATIO, "overhead_verdict": "slower"}, "1.25 [1.17, 1.38] slower"),
         (
             {"overhead": RATIO, "overhead_verdict": "no difference measured"},
-            ("1.25 [1.17, 1.38]", "no difference measured"),
+            "1.25 [1.17, 1.38] no difference measured",
         ),
-        ({}, ("not measured", "not measured")),
+        ({}, "not measured"),
     ],
     ids=str,
 )
-def test_overview_states_verdict_in_words(facts, cells, store_facts):
+def test_overview_states_verdict_in_words(facts, cell, store_facts):
     dense = record(role="mqa", implementation="fused", wall=(0.8, 0.8), layer="mqa-8x128")
     (row,) = rows_of(time.overview(store_facts(record(**facts), dense)), "over dense")
-    assert (row["over dense"], row["verdict"]) == cells
+    assert row["over dense"] == cell
     assert (row["ms"], row["dense"], row["time by kernel"]) == ("1.0000", "mqa-8x128", "not measured")
 
 
 def test_overview_compares_no_dense_layer(store_facts):
     (row,) = rows_of(time.overview(store_facts(record(layer="mha-base", name="mha-base"))), "over dense")
-    assert (row["ms"], row["dense"], row["over dense"], row["verdict"]) == ("1.0000", "–", "–", "–")
+    assert (row["ms"], row["dense"], row["over dense"]) == ("1.0000", "–", "–")
 
 
 def test_overview_has_models_first_and_layers_once(store_facts):
@@ -146,7 +146,7 @@ def test_overview_has_models_first_and_layers_once(store_facts):
     dense = record(subject="model", name="moa-8K8E128D", cell="model", role="dense", layer="transformer-base")
     layers = [record(seq_len=length, cell=f"T{length}") for length in (128, 1024, 8192)]
     found = rows_of(time.overview(store_facts(*layers, model, dense)), "over dense")
-    assert [(row["subject"], row["T"], row["dense"]) for row in found] == [
+    assert [(row["what"].split()[0], row["T"], row["dense"]) for row in found] == [
         ("model", "7", "transformer-base"), ("layer", "1,024", "mqa-8x128"),
     ]  # fmt: skip
 
@@ -157,14 +157,15 @@ def test_overview_has_models_and_layers_without_a_record(store_facts):
         for name, which in (("moh-vit-s-80", "forward"), ("moh-vit-b-75", "forward"), ("moh-vit-b-75", "both"))
     ]
     first, _, _, *missing = rows_of(time.overview(store_facts(*measured)), "over dense")
-    assert (first["name"], first["ms"]) == ("moh-vit-s-80", "1.0000")
-    passes = {(row["subject"], row["name"]): row["pass"] for row in missing}
-    assert ("model", "moh-vit-b-75") not in passes
-    assert passes["model", "moh-vit-s-80"] == "both" and passes["model", "moa-8K8E128D"] == "forward, both"
-    assert passes["layer", "moa-8K8E128D"] == "decode, forward, both"
+    assert (first["what"], first["ms"]) == ("model moh-vit-s-80", "1.0000")
+    passes = {row["what"]: row["pass"] for row in missing}
+    assert "model moh-vit-b-75" not in passes
+    assert passes["model moh-vit-s-80"] == "both" and passes["model moa-8K8E128D"] == "forward, both"
+    assert passes["layer moa-8K8E128D"] == "decode, forward, both"
     assert {(row["ms"], row["time by kernel"]) for row in missing} == {("not measured", "not measured")}
-    compared = {row["name"]: (row["dense"], row["verdict"]) for row in missing if row["subject"] == "layer"}
-    assert compared["moh-32x64-50"] == ("all heads", "not measured") and compared["mha-base"] == ("–", "–")
+    compared = {row["what"]: (row["dense"], row["over dense"]) for row in missing}
+    assert compared["layer moh-32x64-50"] == ("all heads", "not measured")
+    assert compared["layer mha-base"] == ("–", "–")
 
 
 def test_time_of_kernels_is_summed_by_name():

@@ -143,6 +143,7 @@ def test_failed_capture_restarts_with_the_next_case(tmp_path, cuda, monkeypatch,
     found = {r.implementation: r for r in rows_of(tmp_path / "r.jsonl") if r.role in ("subject", "mqa")}
     assert {impl: r.timed_by for impl, r in found.items()} == {
         "dense-all": "graph", "grouped": "events", "loop": "events", "fused": "graph",
+        "packed": "graph",
     }  # fmt: skip
     assert found["grouped"].no_graph_because == reason and found["dense-all"].overhead_by == "graph"
     assert found["loop"].no_graph_because == f"an earlier capture failed in this process: {reason}"

@@ -8,7 +8,7 @@ import pytest
 
 from headcount.__main__ import main as headcount
 from headcount.bench.counters import registry
-from headcount.bench.counting import case
+from headcount.bench.counting import count
 from headcount.bench.macs.published import ReproducedTable
 from headcount.bench.render import emit
 from headcount.formulas.published import tables
@@ -79,7 +79,7 @@ def test_failed_tool_is_in_its_row_and_exits_1(monkeypatch, capsys):
         raise RuntimeError("no such luck")
 
     monkeypatch.setattr(registry.counter("torch"), "read", fail)
-    monkeypatch.setattr(case, "_COUNTS", {})
+    monkeypatch.setattr(count, "_COUNTS", {})
     words = ["--counter", "torch", "ptflops-aten"]
     for line in (["table", "jetmoe"], ["grid", "K=1 E=2 D=3 T=4"], ["compare", "moa-8K8E128D", "moa-8K16E256D"]):
         assert headcount([*line, *words]) == 1

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from headcount.bench.counters import base
+from headcount.bench.counting import tools
 from headcount.bench.macs.__main__ import main
 
 ROOT = Path(__file__).parents[3]
 
 
 def test_check_fails_on_wrong_prediction(command, monkeypatch):
-    monkeypatch.setattr(base, "predict", lambda tool, ledger, device: 7)
+    monkeypatch.setattr(tools, "predict", lambda tool, ledger, device: 7)
     argv = ["grid", "K=2 E=3 D=5 T=7", "--counter", "torch"]
     code, _, err = command(*argv, "--check")
     assert code == 1
