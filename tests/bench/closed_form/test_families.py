@@ -8,7 +8,6 @@ from headcount.bench.accounts import ACCOUNTS, Assumptions, values
 from headcount.bench.closed_form.case import ConfigurationCase
 from headcount.bench.closed_form.derivation import derive
 from headcount.bench.counting.module import count
-from headcount.bench.macs.columns import _module_value
 from headcount.bench.targets.target import Target
 from headcount.bench.targets.user_code import UserCodeError
 from tests.bench.closed_form.families import FAMILIES, REFUSED, config
@@ -34,12 +33,11 @@ def test_closed_form_equals_count(kind, tmp_path):
     for lengths in LENGTHS:
         target = Target(str(path), lengths=lengths)
         case = ConfigurationCase(kind, form, lengths, target=target)
-        options = {"columns": COLUMNS, "bytes_each": GIVEN.bytes_each, "context": None, "window": None, "roots": {}}
-        counted = count(target, **options)
+        counted = count(target, columns=COLUMNS, given=GIVEN, roots={})
         assert case.ledger.macs == counted.macs
         assert case.ledger.params == counted.params
         assert counted.active_params in (case.ledger.active_params, None)
-        of_count, _ = values([*COLUMNS, "macs_per_token", "other_flops"], counted, GIVEN, _module_value)
+        of_count, _ = values([*COLUMNS, "macs_per_token", "other_flops"], counted, GIVEN)
         of_form, reasons = values(list(of_count), case, GIVEN)
         known = {name: value for name, value in of_form.items() if name not in reasons}
         assert known == {name: of_count[name] for name in known}
