@@ -38,12 +38,13 @@ from headcount.bench.hardware import find_card, names
 from headcount.bench.output.arguments import COUNT, ELEMENT, SET, NameList, Value
 from headcount.bench.output.figure import figure
 from headcount.bench.result import Result
+from headcount.bench.targets.target import is_configuration
 from headcount.bench.variants.mha import NARROWED
 from headcount.bench.variants.variant import variant, variants_with
 from headcount.models.configs.base import ModelConfig
 from headcount.models.configs.numbers import parse_float, parse_int
 from headcount.models.configs.presets import parse_overrides, preset
-from headcount.models.configs.targets import read
+from headcount.models.configs.targets import read, split
 
 MAXIMISED = ("params", "active-params")
 DEFAULT = "moa"
@@ -137,6 +138,8 @@ def _plan_search(args: argparse.Namespace) -> Result:
     """Return the search over parallel plans. Raises UsageError where it lacks the model, the batch or the bytes."""
     if not (args.preset and args.global_batch and args.bytes):
         raise UsageError("--ranks needs PRESET, --global-batch and --bytes")
+    if is_configuration(split(args.preset)[0]):
+        raise UsageError(f"plans are of presets, not of {args.preset}, which headcount fit counts on one card")
     name, fields, lengths = read(args.preset, args.set)
     case = Case.of(name, fields, lengths | _given_lengths(args))
     card = find_card(args.on or "H100 SXM")

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 WIDTH = 100
 """The most characters of a line of a printed count."""
 INDENT = "  "
+BYTES = {"TB": 10**12, "GB": 10**9, "MB": 10**6, "kB": 10**3}
+"""Units of bytes."""
 MODEL = "(model)"
 LISTS = ("ModuleList", "ModuleDict", "")
 """Classes that hold modules and do not run; "" for a path without a record."""
@@ -201,6 +203,7 @@ def table(count: "Count", notes: Sequence[str], depth: int | None) -> Table[Modu
         "FLOPs": flops(count.macs),
     }
     below = [f"{label}: {DASH if value is None else f'{value:,}'}" for label, value in totals.items()]
+    below.insert(list(totals).index("Bytes of weights") + 1, weights_by_type(count.params))
     if count.active_params is None:
         below.append("Active params are not known: the run selects by value, perhaps parameters.")
     below += [f"Did not run: {', '.join(path or MODEL for path in uncalled)}"] if uncalled else []
@@ -208,6 +211,14 @@ def table(count: "Count", notes: Sequence[str], depth: int | None) -> Table[Modu
     return Table(
         "modules", count.name or MODEL, columns, rows, below=[*below, *failures, *notes], facts={"count": count}
     )
+
+
+def weights_by_type(params: int) -> str:
+    """Return the bytes that ``params`` weights take in common types, without scales, in one unit."""
+    bits = {"float32": 32, "bfloat16": 16, "int8": 8, "int4": 4}
+    name, size = next(((name, size) for name, size in BYTES.items() if params >= size), ("B", 1))
+    texts = [f"{params * one / (8 * size):,.2f} {name} {kind}" for kind, one in bits.items()]
+    return f"Weights would take {', '.join(texts)}"
 
 
 def parameters_table(name: str, modules: Sequence[ModuleRecord], depth: int | None) -> Table[ModuleRow]:

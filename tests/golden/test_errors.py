@@ -188,6 +188,7 @@ DERIVE_BUDGET = [
     ("budget --match-model transformer-big --tolerance 2", 2, ["--tolerance", "'2'"]),
     ("budget --match-model dit-s2 --kv-bytes 7G", 2, ["dit-s2", "kv-bytes"]),
     ("budget --match-model lightconv --attention moa --layers 3", 2, ["no number of layers"]),
+    ("budget config.json --ranks 8 --global-batch 8 --bytes 40G", 2, ["plans are of presets", "headcount fit"]),
     ("budget llama3-8b --ranks 8 --bytes 1G", 2, ["PRESET", "--global-batch", "--bytes"]),
     (f"{MOH} --range s=-1", 2, ["'s=-1'", "at least 0"]),
     (f"{MOH} --range s=0 r=0", 2, ["1 <= s + r <= h", "g divides h"]),
