@@ -29,10 +29,12 @@ class Row(NamedTuple):
 
 # arch: compute capability, 90 for 9.0; E experts (or heads); rows: expected rows of an
 # expert, or of a head in a sequence; i, o: width of what is multiplied and of the product; plain: 1 without sums of
-# rows in the epilogue, else 0; D: width of a head, as the kernel pads it. What an H200 ran fastest spills on 8.0
+# rows in the epilogue, else 0; D: width of a head, as the kernel pads it. What an H200 ran fastest spills on 8.0, and
+# some of it on 10.0, where nothing was measured
 TABLE: Mapping[str, tuple[Row, ...]] = {
     "route": (
         Row({"E": 33}, Launch({"BM": 32, "BD": 64}, 4, 3)),
+        Row({"arch": 100}, Launch({"BM": 32, "BD": 64}, 4, 3)),
         Row({}, Launch({"BM": 64, "BD": 64}, 4, 3)),
     ),
     "head_route": (Row({}, Launch({"BM": 64, "BD": 64}, 4, 3)),),
@@ -67,6 +69,7 @@ TABLE: Mapping[str, tuple[Row, ...]] = {
     "frame": (Row({}, Launch({"BM": 64}, 4, 1)),),
     "ragged": (
         Row({"arch": 90, "rows": 256, "D": 128}, Launch({"BM": 128, "BN": 128}, 8, 3)),
+        Row({"arch": 100, "rows": 256}, Launch({"BM": 64, "BN": 64}, 4, 3)),
         Row({"rows": 256}, Launch({"BM": 128, "BN": 64}, 8, 3)),
         Row({"D": 128}, Launch({"BM": 128, "BN": 64}, 8, 3)),
         Row({}, Launch({"BM": 64, "BN": 64}, 4, 3)),
