@@ -34,7 +34,7 @@ class Row(NamedTuple):
 TABLE: Mapping[str, tuple[Row, ...]] = {
     "route": (
         Row({"E": 33}, Launch({"BM": 32, "BD": 64}, 4, 3)),
-        Row({"arch": 100}, Launch({"BM": 32, "BD": 64}, 4, 3)),
+        Row({"arch": 100}, Launch({"BM": 64, "BD": 64}, 8, 3)),
         Row({}, Launch({"BM": 64, "BD": 64}, 4, 3)),
     ),
     "head_route": (Row({}, Launch({"BM": 64, "BD": 64}, 4, 3)),),
