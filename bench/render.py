@@ -47,11 +47,14 @@ def emit(
         return tables
     if form == "csv":
         tables = list(tables)
+        # a file of details alone has them
+        brief = brief and not all(table.detail for table in tables)
         fits([table for table in tables if not (brief and table.detail)], form)
     out = RENDERERS[form](stream, style or Style())
     printed = [realised(table) if brief and table.detail else out.print(table) for table in tables]
     if form == "text" and (line := sentence()):
-        stream.write("\n" * bool(printed) + wrap_note(escape_controls(line), out.style.note_width) + "\n")
+        has_tables = any(not (brief and table.detail) for table in printed)
+        stream.write("\n" * has_tables + wrap_note(escape_controls(line), out.style.note_width) + "\n")
         stream.flush()
     return printed
 

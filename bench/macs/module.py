@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headcount.bench.column import TONES, Column, macs_column, plural
 from headcount.bench.contractions import summary
@@ -70,7 +70,7 @@ def tables(count: Count, depth: int, elementwise: bool, check: bool) -> list[Tab
     Products written elementwise are listed where ``elementwise``. A counter that fails is a failure; with ``check`` so
     is a count that the trace does not explain.
     """
-    found: list[Table] = [summary.table(count, _notes(count), depth)]
+    found: list[Table] = [replace(summary.table(count, _notes(count), depth), detail=True)]
     if count.collectives:
         sent = transfer_rows(count.collectives, _dtype_bytes)
         found.append(Table("module-collectives", "collectives of the rank", TRANSFER_COLUMNS, sent))
