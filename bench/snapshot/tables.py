@@ -46,7 +46,7 @@ class LockedChange(ChangeRow):
     locked: int = shown(Column, "locked", kind="int")
     counted: int = shown(Column, "counted", kind="int")
     difference: int = shown(Column, "change", kind="int", sign=True, priority=0)
-    percent: Fraction | None = shown(Column, "change", unit="%", kind="fixed", digits=1, sign=True, priority=0)
+    percent: Fraction | None = shown(Column, "%", kind="fixed", digits=1, sign=True, priority=0)
 
 
 @dataclass(frozen=True)
