@@ -199,7 +199,7 @@ def count_macs(
     list of sizes, with their ``dtypes``; of a module it may be the only input. ``module`` may also be a function, a
     ``torch.export.ExportedProgram`` (with its example inputs), a function of settings that returns (module, inputs), or
     the name of a preset or a layer, ``"llama3-8b,T=1024"``, or of a configuration, ``"config.json,T=1024"``, which is
-    counted in a process of its own.
+    counted in a separate process.
 
     The number is the same for torch.matmul, @, einsum, fused attention or grouped products, on cpu, cuda or meta,
     ``backward`` too. Attention is the whole square of scores, whatever a mask or its blocks leave out; FlexAttention's

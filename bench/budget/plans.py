@@ -218,7 +218,7 @@ def result(
         "dp and pp.",
         f"Links of a {card.short_name}: {cluster.within_bytes_per_s / 1e9:g} GB/s each way in a node, and "
         f"{cluster.between_bytes_per_s / 1e9:g} GB/s between nodes (--between-nodes). Assumed: collectives of tp, cp "
-        "and ep are waited for; those of weights and gradients run beside the kernels, and the longer counts; one "
+        "and ep are waited for; those of weights and gradients run during the kernels, and the longer counts; one "
         "forward and one backward pass in turn on each stage, and sends between stages are hidden.",
         load().statement(card),
         "Held: weights, gradients and AdamW's states in mixed precision, 16 bytes a parameter where nothing is "

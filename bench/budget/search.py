@@ -124,7 +124,7 @@ def search(
     if expected is None:
         times = _times(host, found, args.device, args.records or records.folders())
     else:
-        # times of another device are of no use beside those of the card
+        # times measured on another device cannot be compared with those of the card
         times = np.full(len(found), np.nan)
     by_word = {word: np.ascontiguousarray(found[name]) for word, name in WORDS.items() if name in found.dtype.names}
     order = sorted(by_word, key=lambda word: (word != args.sort, word not in args.maximise, word != "active-params"))

@@ -345,7 +345,7 @@ def _with_roles(terms: Sequence[Term]) -> list[Term]:
 
 
 def _is_router(path: str, outputs: int | None, experts: str, number: int) -> bool:
-    """Return whether a linear layer scores the experts: as many outputs, beside them."""
+    """Return whether a linear layer scores the experts: it has as many outputs, in a module around them."""
     return outputs == number and path.rpartition(".")[0] in outer_paths(experts)
 
 

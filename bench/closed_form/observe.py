@@ -18,7 +18,7 @@ from headcount.bench.contractions.modules import active_shares, used_weights
 from headcount.bench.contractions.selections import parameter_of, weight_of
 from headcount.bench.contractions.zero_mac_ops import base
 from headcount.bench.counting.copies import META, FakeWeights, with_fake_weights
-from headcount.bench.counting.decode_step import CACHES
+from headcount.bench.counting.decode_step import CACHES, tensors_of_cache
 from headcount.bench.counting.module import build
 from headcount.bench.counting.result import Count
 from headcount.bench.counting.tools import RecordedCall
@@ -167,7 +167,7 @@ class Decoder:
     def step(self, at: Lengths) -> Observed:
         """Return a pass over one new token behind stored ones, with a cache that the model has filled itself."""
         cache = self.fill(at)
-        tensors = list(_tensors_in(cache))
+        tensors = list(tensors_of_cache(cache))
         shapes = tuple(self._shapes(cache))
         made: list[Any] = []
 
@@ -185,7 +185,7 @@ class Decoder:
             count = self._counted((self.module, (), {IDS: self.ids(at.B, 1), name: tensors}), at)
         finally:
             handle.remove()
-        return self._observed(count, at, shapes, _elements(_tensors_in(made[0])))
+        return self._observed(count, at, shapes, _elements(tensors_of_cache(made[0])))
 
     def fill(self, at: Lengths) -> Any:
         """Return the cache after ``at.n`` tokens. Raises UserCodeError where there is none."""
@@ -203,7 +203,7 @@ class Decoder:
         layers = getattr(cache, "layers", None)
         parts = enumerate(layers) if isinstance(layers, list) else [(None, cache)]
         for number, part in parts:
-            for tensor in _tensors_in(part):
+            for tensor in tensors_of_cache(part):
                 if tensor.is_floating_point():
                     yield paths.get(number, ""), tuple(tensor.shape)
 
@@ -299,17 +299,6 @@ def _dims(kind: str, dims: Mapping[str, int]) -> Mapping[str, int]:
     if kind not in ("scores", "values"):
         return dims
     return {"b": dims.get("b", 1) * dims.get("m", 1), **{letter: dims[letter] for letter in ("i", "j")}}
-
-
-def _tensors_in(value: Any) -> Iterator[Tensor]:
-    """Iterate over the tensors of an object: of its attributes, and of those in lists and dictionaries."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, list | tuple | dict):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from _tensors_in(part)
-    elif hasattr(value, "__dict__") and not isinstance(value, type):
-        yield from _tensors_in(vars(value))
 
 
 def _elements(tensors: Iterable[Tensor]) -> int:

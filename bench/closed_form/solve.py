@@ -71,7 +71,7 @@ class Solver:
         for one, batch in product(tokens, sequences):
             yield [*batch, one]
         if squares:
-            # some softmax has a sink beside the keys
+            # some softmax has a sink in addition to the keys
             every = [*self._tokens(KEYS), Factor(KEYS, of=KEYS, shift=1)]
             for first, second, batch in product(self._tokens(NEW), every, sequences):
                 yield [*batch, first, second]

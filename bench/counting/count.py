@@ -58,7 +58,7 @@ def count(
 ) -> Count:
     """Return the count of a target, or the closed form of a case, with what each of ``counters`` reports.
 
-    A target runs in a process of its own, and every product of the run is in its count; that of a preset or a layer is
+    A target runs in a separate process, and every product of the run is in its count; that of a preset or a layer is
     checked against the closed form. Of a case the closed form is the ledger, under a plan that of the rank whose step
     is the slowest, and the counters run in this process, equal models once.
 

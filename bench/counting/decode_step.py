@@ -78,7 +78,7 @@ def decode_step(
             from transformers.modeling_outputs import BaseModelOutput
 
             step["encoder_outputs"] = BaseModelOutput(last_hidden_state=filled.encoder_last_hidden_state)
-        tensors = list(_tensors_in(cache))
+        tensors = list(tensors_of_cache(cache))
 
         def make(values: list[Tensor]) -> Any:
             """Return a cache of tensors: a run adds tokens to its own cache alone."""
@@ -97,15 +97,15 @@ def decode_step(
 
 
 def _elements(cache: Any) -> int:
-    return sum(tensor.numel() for tensor in _tensors_in(cache) if tensor.is_floating_point())
+    return sum(tensor.numel() for tensor in tensors_of_cache(cache) if tensor.is_floating_point())
 
 
-def _tensors_in(value: Any) -> Iterator[Tensor]:
+def tensors_of_cache(value: Any) -> Iterator[Tensor]:
     """Iterate over the tensors of an object: of its attributes, and of those in lists and dictionaries."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, list | tuple | dict):
         for part in value.values() if isinstance(value, dict) else value:
-            yield from _tensors_in(part)
+            yield from tensors_of_cache(part)
     elif hasattr(value, "__dict__") and not isinstance(value, type):
-        yield from _tensors_in(vars(value))
+        yield from tensors_of_cache(vars(value))

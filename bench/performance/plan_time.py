@@ -1,8 +1,8 @@
 """Expected time of a training step under a parallel plan: kernels of a rank, what it sends, and the pipeline's wait.
 
-Collectives of tensor, context and expert parallelism are waited for. Those of weights and gradients run beside the
-kernels, and what is longer counts: gathered weights beside each microbatch, the sums of gradients beside the backward
-pass of the last one. Sends between stages are hidden. Stages run one forward and one backward pass in turn. No torch.
+Collectives of tensor, context and expert parallelism are waited for. Those of weights and gradients run while
+kernels do, and what is longer counts: gathered weights in each microbatch, the sums of gradients in the backward pass
+of the last one. Sends between stages are hidden. Stages run one forward and one backward pass in turn. No torch.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ PASSES, SYNC = ("forward", "backward"), "sync"
 WAITED = ("tp", "cp", "ep")
 """Axes whose collectives a rank waits for."""
 BESIDE = "dp"
-"""The axis whose collectives run beside the kernels."""
+"""The axis whose collectives run while kernels do."""
 
 
 def sent_by(cost: RankCost) -> Sent:
