@@ -569,7 +569,9 @@ def bytes_moved(count: "Count", given: Assumptions) -> int | None:
 @Account("MACs per\nbyte moved", of_runs=True, of_heads=False, **INTENSITY)
 def intensity(count: "Count", given: Assumptions) -> Fraction:
     """Return the MACs per byte that operations move as they are executed."""
-    return Fraction(count.macs, count.bytes_moved or 1)
+    if count.intensity is None:
+        raise NoAccount("no operation moves bytes")
+    return count.intensity
 
 
 OPTIONS = {"peak_macs_per_s": "--peak-macs", "bytes_per_s": "--bandwidth", "rule": "--rules"}

@@ -11,7 +11,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from headcount.bench import accounts
 from headcount.bench.accounts import Assumptions
 from headcount.bench.case import Case
+from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError
+from headcount.formulas.ledger import Ledger
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
 from tests.cases import MAE, MODEL_FIELDS, cache_bytes, configurations
@@ -338,3 +340,10 @@ def test_window_limits_the_tokens_of_a_step(window):
     assert value("kv_token_bytes", case, given) == (token if window > 11 else 0)
     steps = [value("decode_macs", case, replace(given, context=stored)) for stored in range(1, 12)]
     assert value("generate_macs", case, given) == sum(steps)
+
+
+def test_intensity_without_bytes_is_unknown():
+    found, missing = accounts.values(
+        ["intensity"], Count("empty", Ledger(())).with_values(bytes_moved=0), Assumptions()
+    )
+    assert found["intensity"] is None and "moves bytes" in missing["intensity"]
