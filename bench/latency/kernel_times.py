@@ -21,7 +21,7 @@ def profile_kernels(call: Callable[[int], object], device: str) -> list[dict[str
     # the profiler reports each start and stop on stderr, as its most severe level
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     try:
-        with profile(activities=[activity]) as seen:
+        with profile(activities=[activity], acc_events=True) as seen:
             call(0)
             synchronize(device)
         events = [event for event in seen.key_averages() if event.device_type == kind]
