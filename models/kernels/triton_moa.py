@@ -104,15 +104,8 @@ def route(
         return routing.weights, experts, order.to(torch.int32), ends
     router.recorded = None
     weight = to_autocast_dtype(router.proj.weight)
-    recorded = router.is_recorded
-    gates, experts, order, ends, logits = ops.route(
-        x.flatten(0, 1).contiguous(),
-        weight,
-        config.top_k,
-        config.gates,
-        recorded or needs_gradient(x, weight),
-    )
+    gates, experts, order, ends, logits = ops.route(x.flatten(0, 1).contiguous(), weight, config.top_k, config.gates)
     gates, experts, logits = (t.unflatten(0, x.shape[:2]) for t in (gates, experts, logits))
-    if recorded:
+    if router.is_recorded:
         router.record(Routing(gates, experts.long(), logits, torch.softmax(logits, -1)), padding_mask)
     return gates, experts, order, ends

@@ -55,7 +55,7 @@ def _route(
         projections = router.routed_proj, router.shared_proj, router.group_proj
         weights = [None if projection is None else to_autocast_dtype(projection.weight) for projection in projections]
         released = config.gates is Gates.RELEASED
-        *made, logits = ops.head_route(to_autocast_dtype(inputs.query), *weights, *chosen, released, router.is_recorded)
+        *made, logits = ops.head_route(to_autocast_dtype(inputs.query), *weights, *chosen, released)
     if router.is_recorded:
         probs, indices = torch.softmax(logits, dim=-1), made[0].long()
         router.record(Routing(probs.gather(-1, indices), indices, logits, probs), inputs.query_padding_mask)

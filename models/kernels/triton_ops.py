@@ -43,14 +43,14 @@ def _operator(name: str, shapes: Callable, contractions: Callable, gradient: tup
 # Routing
 
 
-def _route_shapes(x, w, top_k, gates, with_logits):
+def _route_shapes(x, w, top_k, gates):
     num_tokens, num_experts = x.shape[0], w.shape[0]
     return (
         x.new_empty(num_tokens, top_k, dtype=torch.float32),
         x.new_empty(num_tokens, top_k, dtype=torch.int32),
         x.new_empty(num_tokens * top_k, dtype=torch.int32),
         x.new_empty(num_experts, dtype=torch.int32),
-        x.new_empty(num_tokens, num_experts if with_logits else 0, dtype=torch.float32),
+        x.new_empty(num_tokens, num_experts, dtype=torch.float32),
     )
 
 
@@ -59,9 +59,7 @@ def _route_products(x, w, *rest):
 
 
 def _save_routing(ctx, inputs, output):
-    x, w, ctx.top_k, ctx.gates, with_logits = inputs
-    if not with_logits:
-        raise RuntimeError("a gradient of route needs its logits: with_logits=True")
+    x, w, ctx.top_k, ctx.gates = inputs
     # gradients that nothing needs are None, not zeros
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(x, w, output[1], output[4])
@@ -74,7 +72,7 @@ def _route_backward(ctx, grad_gates, grad_experts, grad_order, grad_ends, grad_l
         through_gates = _gates_backward(grad_gates, experts, logits, ctx.gates)
         grad = through_gates if grad is None else grad + through_gates
     grad = grad.to(x.dtype)
-    return grad @ w if ctx.needs_input_grad[0] else None, grad.t() @ x, None, None, None
+    return grad @ w if ctx.needs_input_grad[0] else None, grad.t() @ x, None, None
 
 
 def _gates_backward(grad, experts, logits, gates):
@@ -91,28 +89,24 @@ def _gates_backward(grad, experts, logits, gates):
 
 
 @_operator("route", _route_shapes, _route_products, (_save_routing, _route_backward))
-def route(
-    x: Tensor, w: Tensor, top_k: int, gates: str, with_logits: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def route(x: Tensor, w: Tensor, top_k: int, gates: str) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Return softmax(x W_g^T) of tokens (N, d) and W_g (E, d) at the K highest logits of each token (Eq. 2, 7-9).
 
     Gates (N, K), float32, of the kind ``gates`` by falling logit, and experts (N, K), the lower one among equals; row
-    ids n*K + k in the order of their experts and where each expert's rows end; logits (N, E) with ``with_logits``,
-    without columns else.
+    ids n*K + k in the order of their experts and where each expert's rows end; logits (N, E).
     """
     (num_tokens, d_model), num_experts = x.shape, w.shape[0]
     chosen = configure("route", E=num_experts)
     num_blocks = ceil_div(num_tokens, chosen.blocks["BM"])
     x, w = x.contiguous(), w.contiguous()
-    weights, experts, order, ends, logits = _route_shapes(x, w, top_k, gates, with_logits)
-    # with both, 128 registers do not suffice on 10.0
-    alone = num_blocks == 1 and not with_logits
+    weights, experts, order, ends, logits = _route_shapes(x, w, top_k, gates)
+    alone = num_blocks == 1
     ranks, counts = torch.empty_like(experts), experts.new_empty(num_blocks, num_experts)
     places = (order, ends) if alone else (ranks, counts)
     start(
         "route", (num_blocks,), chosen,
         x, w, weights, experts, *places, logits, num_tokens, d_model, x.stride(0),
-        ALONE=alone, E=num_experts, K=top_k, RENORMALISE=gates != Gates.RELEASED, WITH_LOGITS=with_logits,
+        ALONE=alone, E=num_experts, K=top_k, RENORMALISE=gates != Gates.RELEASED,
     )  # fmt: skip
     if not alone:
         _place(experts[None], ranks, counts, order, ends, chosen.blocks["BM"])
@@ -157,9 +151,8 @@ def _select_heads(name, operands, made, rest, num_shared, num_routed, **constant
         _place(heads, ranks, counts, order, ends, chosen.blocks["BM"])
 
 
-def _head_route_shapes(x, w, shared, groups, num_shared, top_k, released, with_logits):
-    num_logits = w.shape[0] if with_logits else 0
-    logits = x.new_empty(*x.shape[:2], num_logits, dtype=torch.float32)
+def _head_route_shapes(x, w, shared, groups, num_shared, top_k, released):
+    logits = x.new_empty(*x.shape[:2], w.shape[0], dtype=torch.float32)
     return *_head_shapes(x, num_shared, w.shape[0], top_k), logits
 
 
@@ -172,20 +165,19 @@ def _head_route_products(x, *matrices_and_rest):
 @_operator("head_route", _head_route_shapes, _head_route_products)
 def head_route(
     x: Tensor, w: Tensor, shared: Tensor | None, groups: Tensor | None,
-    num_shared: int, top_k: int, released: bool, with_logits: bool,
+    num_shared: int, top_k: int, released: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Route tokens (B, T, d) by MoH's matrices W_r (E, d), W_s (s, d) and W_h (2, d), where it has them (Eq. 5-6).
 
     The K selected routed heads (B, T, K) by falling logit, numbered from 0; gates (B, T, s + K), shared heads first;
-    row ids n*K + k by (sequence, head) and where the rows of each end, both empty where T = 1; logits (B, T, E) with
-    ``with_logits``, without columns else.
+    row ids n*K + k by (sequence, head) and where the rows of each end, both empty where T = 1; logits (B, T, E).
     """
     x, w, shared, groups = contiguous(x, w, shared, groups)
-    *made, logits = _head_route_shapes(x, w, shared, groups, num_shared, top_k, released, with_logits)
+    *made, logits = _head_route_shapes(x, w, shared, groups, num_shared, top_k, released)
     columns = sum(len(matrix) for matrix in (w, shared, groups) if matrix is not None)
     _select_heads(
         "head_route", (x, w, shared, groups), made, (x.shape[2], x.stride(1), logits), num_shared, w.shape[0],
-        C=columns, RELEASED=released, WITH_LOGITS=with_logits,
+        C=columns, RELEASED=released,
     )  # fmt: skip
     return *made, logits
 
@@ -198,7 +190,9 @@ def _norm_route_shapes(q, num_shared, top_k):
 def norm_route(q: Tensor, num_shared: int, top_k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Select the K routed heads with the longest queries of (B, T, h, D); gates of 1, and results as head_route's."""
     q, made = q.contiguous(), _norm_route_shapes(q, num_shared, top_k)
-    _select_heads("norm_route", (q,), made, (), num_shared, q.shape[2] - num_shared, D=q.shape[3])
+    num_routed = q.shape[2] - num_shared
+    squares = q.new_empty(*q.shape[:2], num_routed, dtype=torch.float32)
+    _select_heads("norm_route", (q,), made, (squares,), num_shared, num_routed, D=q.shape[3])
     return made
 
 

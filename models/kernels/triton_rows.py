@@ -57,85 +57,73 @@ def _multiply(
 
 @triton.jit
 @no_type_check
-def _top_k(logits, cols, E: tl.constexpr, K: tl.constexpr, K_PAD: tl.constexpr, BM: tl.constexpr):
-    """The K experts of each token with the highest logits, the lower one among equals, and these logits.
+def _places(scores, table_ptr, tokens, live, cols, E: tl.constexpr):
+    """The place of each of E experts by falling score, the lower one first among equals; other columns are last.
 
-    What is not a number is above all others, and -inf below, so that a token has K different experts. Probabilities
-    would not do: they may round to the same number. Columns from E on are no experts.
+    What is not a number is above all others, and -inf below, so that a token has E different places. Probabilities
+    would not do: they may round to the same number. A block writes its scores to the table (N, E) and reads them again
+    by column, which costs less than reductions in registers.
     """
-    slots = tl.arange(0, K_PAD)
-    left = tl.where(logits == logits, tl.maximum(logits, -3e38), float("inf"))
-    left = tl.where(cols[None, :] < E, left, float("-inf"))
-    chosen = tl.zeros((BM, K_PAD), tl.int32)
-    highest = tl.full((BM, K_PAD), float("-inf"), tl.float32)
-    for k in tl.static_range(K):
-        best = tl.max(left, 1)
-        expert = tl.min(tl.where(left == best[:, None], cols[None, :], E - 1), 1)
-        own = cols[None, :] == expert[:, None]
-        left = tl.where(own, float("-inf"), left)
-        logit = tl.sum(tl.where(own, logits, 0.0), 1)
-        chosen = tl.where(slots[None, :] == k, expert[:, None], chosen)
-        highest = tl.where(slots[None, :] == k, logit[:, None], highest)
-    return chosen, highest
+    rows = table_ptr + tokens.to(tl.int64) * E
+    tl.store(rows[:, None] + cols[None, :], scores, mask=live[:, None] & (cols[None, :] < E))
+    tl.debug_barrier()
+    own = tl.where(cols[None, :] < E, _ordered(scores), float("-inf"))
+    place = tl.zeros_like(cols)[None, :] + tl.zeros_like(tokens)[:, None]
+    for e in range(E):
+        other = _ordered(tl.load(rows + e, mask=live, other=0.0))[:, None]
+        place += ((other > own) | ((other == own) & (e < cols[None, :]))).to(tl.int32)
+    return place
 
 
 @triton.jit
 @no_type_check
-def _store_ranks(
-    chosen, tokens, live, block, group_len, ranks_ptr, counts_ptr,
-    ALONE: tl.constexpr, E: tl.constexpr, E_PAD: tl.constexpr, K: tl.constexpr, K_PAD: tl.constexpr, BM: tl.constexpr,
+def _ordered(scores):
+    return tl.where(scores == scores, tl.maximum(scores, -3e38), float("inf"))
+
+
+@triton.jit
+@no_type_check
+def _store_choice(
+    place, cols, tokens, live, block, group_len, experts_ptr, ranks_ptr, counts_ptr,
+    ALONE: tl.constexpr, E: tl.constexpr, K: tl.constexpr,
 ):  # fmt: skip
-    """How many earlier tokens of the block selected the same expert, and how many of the block did.
+    """The experts in the first K places, how many earlier tokens of the block have each, and how many of all.
 
     A block ALONE in its group does what ``place`` would: ``ranks_ptr`` is the order of rows, ``counts_ptr`` their ends.
     """
-    cols, slots = tl.arange(0, E_PAD), tl.arange(0, K_PAD)
-    taken = tl.zeros((BM, E_PAD), tl.int32)
-    for k in tl.static_range(K):
-        taken += (cols[None, :] == _column(chosen, slots, k)[:, None]).to(tl.int32)
-    taken = tl.where(live[:, None], taken, 0)
+    chosen = live[:, None] & (place < K)
+    rows, taken = tokens[:, None] * K + place, chosen.to(tl.int32)
+    tl.store(experts_ptr + rows, cols[None, :] + tl.zeros_like(place), mask=chosen)
     before, counts = tl.cumsum(taken, 0) - taken, tl.sum(taken, 0)
     if ALONE:
         ends = block * group_len * K + tl.cumsum(counts, 0)
-        before, counts = before + (ends - counts)[None, :], ends
+        tl.store(ranks_ptr + before + (ends - counts)[None, :], rows, mask=chosen)
+        counts = ends
+    else:
+        tl.store(ranks_ptr + rows, before, mask=chosen)
     tl.store(counts_ptr + block * E + cols, counts, mask=cols < E)
-    for k in tl.static_range(K):
-        own = cols[None, :] == _column(chosen, slots, k)[:, None]
-        rank = tl.sum(tl.where(own, before, 0), 1)
-        if ALONE:
-            tl.store(ranks_ptr + rank, tokens * K + k, mask=live)
-        else:
-            tl.store(ranks_ptr + tokens * K + k, rank, mask=live)
 
 
 @triton.jit
 @no_type_check
 def route_kernel(
     x_ptr, w_ptr, gates_ptr, experts_ptr, ranks_ptr, counts_ptr, logits_ptr, num_tokens, d_model, stride_x,
-    ALONE: tl.constexpr, E: tl.constexpr, E_PAD: tl.constexpr, K: tl.constexpr, K_PAD: tl.constexpr,
-    RENORMALISE: tl.constexpr, WITH_LOGITS: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr,
+    ALONE: tl.constexpr, E: tl.constexpr, E_PAD: tl.constexpr, K: tl.constexpr, RENORMALISE: tl.constexpr,
+    PRECISION: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
     """Gates (N, K) of softmax(x W^T) at the K highest logits, and the experts of these."""
     block = tl.program_id(0)
     tokens, live = _tokens(block, num_tokens, tl.num_programs(0), BM)
-    cols, slots = tl.arange(0, E_PAD), tl.arange(0, K_PAD)
+    cols = tl.arange(0, E_PAD)
     w_rows = w_ptr + cols * d_model
     logits = _multiply(x_ptr, w_rows, tokens, live, cols, E, d_model, stride_x, PRECISION, BM, BD, E_PAD)
-    if WITH_LOGITS:
-        table = tokens[:, None].to(tl.int64) * E + cols[None, :]
-        tl.store(logits_ptr + table, logits, mask=live[:, None] & (cols[None, :] < E))
     logits = tl.where(cols[None, :] < E, logits, float("-inf"))
-    top = tl.max(logits, 1)[:, None]
-    norm = tl.sum(tl.exp(logits - top), 1)[:, None]
-    chosen, highest = _top_k(logits, cols, E, K, K_PAD, BM)
-    weights = tl.exp(highest - top) / norm
-    if RENORMALISE:
-        weights = weights / tl.sum(weights, 1)[:, None]
-    rows = tokens[:, None] * K + slots[None, :]
-    inside = live[:, None] & (slots[None, :] < K)
-    tl.store(gates_ptr + rows, weights, mask=inside)
-    tl.store(experts_ptr + rows, chosen, mask=inside)
-    _store_ranks(chosen, tokens, live, block, num_tokens, ranks_ptr, counts_ptr, ALONE, E, E_PAD, K, K_PAD, BM)
+    place = _places(logits, logits_ptr, tokens, live, cols, E)
+    weights = tl.exp(logits - tl.max(logits, 1)[:, None])
+    counted = tl.where(place < K, weights, 0.0) if RENORMALISE else weights
+    weights = weights / tl.sum(counted, 1)[:, None]
+    tl.store(gates_ptr + tokens[:, None] * K + place, weights, mask=live[:, None] & (place < K))
+    _store_choice(place, cols, tokens, live, block, num_tokens, experts_ptr, ranks_ptr, counts_ptr, ALONE, E, K)
 
 
 @triton.jit
@@ -143,14 +131,14 @@ def route_kernel(
 def head_route_kernel(
     x_ptr, w_ptr, shared_ptr, groups_ptr, heads_ptr, gates_ptr, ranks_ptr, counts_ptr, group_len, blocks_per_group,
     d_model, stride_x, logits_ptr,
-    ALONE: tl.constexpr, S: tl.constexpr, E: tl.constexpr, E_PAD: tl.constexpr, K: tl.constexpr, K_PAD: tl.constexpr,
-    C: tl.constexpr, C_PAD: tl.constexpr, RELEASED: tl.constexpr, WITH_LOGITS: tl.constexpr, PRECISION: tl.constexpr,
+    ALONE: tl.constexpr, S: tl.constexpr, E: tl.constexpr, K: tl.constexpr,
+    C: tl.constexpr, C_PAD: tl.constexpr, RELEASED: tl.constexpr, PRECISION: tl.constexpr,
     BM: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
     """Gates (N, S + K) of S shared heads and of the K of E routed ones that a token selects, from its C logits."""
     block = tl.program_id(0)
     tokens, live = _tokens(block, group_len, blocks_per_group, BM)
-    cols, slots = tl.arange(0, C_PAD), tl.arange(0, K_PAD)
+    cols = tl.arange(0, C_PAD)
     # the E routed heads, the shared ones where there are two or more, the two groups where there are both
     w_rows = w_ptr + cols * d_model
     if S > 1:
@@ -158,9 +146,6 @@ def head_route_kernel(
     if S > 0:
         w_rows = tl.where(cols < C - 2, w_rows, groups_ptr + (cols - (C - 2)) * d_model)
     logits = _multiply(x_ptr, w_rows, tokens, live, cols, C, d_model, stride_x, PRECISION, BM, BD, C_PAD)
-    if WITH_LOGITS:
-        table = tokens[:, None].to(tl.int64) * E + cols[None, :]
-        tl.store(logits_ptr + table, logits, mask=live[:, None] & (cols[None, :] < E))
     gates = gates_ptr + tokens[:, None] * (S + K)
     second = tl.full((BM,), 1.0, tl.float32)
     if S > 0:
@@ -177,42 +162,38 @@ def head_route_kernel(
             tl.store(gates + cols[None, :] - E, probs, mask=live[:, None] & shared[None, :])
         else:
             tl.store(gates, first[:, None], mask=live[:, None])
-    chosen, highest = _top_k(logits, cols, E, K, K_PAD, BM)
     routed = tl.where(cols[None, :] < E, logits, float("-inf"))
-    top = tl.max(routed, 1)[:, None]
-    weights = tl.exp(highest - top)
+    place = _places(routed, logits_ptr, tokens, live, cols, E)
+    weights = tl.exp(routed - tl.max(routed, 1)[:, None])
     if RELEASED:
-        weights *= (K * second / tl.sum(weights, 1))[:, None]
+        weights *= (K * second / tl.sum(tl.where(place < K, weights, 0.0), 1))[:, None]
     else:
-        weights *= (second / tl.sum(tl.exp(routed - top), 1))[:, None]
-    inside = live[:, None] & (slots[None, :] < K)
-    tl.store(gates + S + slots[None, :], weights, mask=inside)
-    tl.store(heads_ptr + tokens[:, None] * K + slots[None, :], chosen, mask=inside)
-    _store_ranks(chosen, tokens, live, block, group_len, ranks_ptr, counts_ptr, ALONE, E, E_PAD, K, K_PAD, BM)
+        weights *= (second / tl.sum(weights, 1))[:, None]
+    tl.store(gates + S + place, weights, mask=live[:, None] & (place < K))
+    _store_choice(place, cols, tokens, live, block, group_len, heads_ptr, ranks_ptr, counts_ptr, ALONE, E, K)
 
 
 @triton.jit
 @no_type_check
 def norm_route_kernel(
-    q_ptr, heads_ptr, gates_ptr, ranks_ptr, counts_ptr, group_len, blocks_per_group,
-    ALONE: tl.constexpr, S: tl.constexpr, E: tl.constexpr, E_PAD: tl.constexpr, K: tl.constexpr, K_PAD: tl.constexpr,
-    D: tl.constexpr, D_PAD: tl.constexpr, BM: tl.constexpr,
+    q_ptr, heads_ptr, gates_ptr, ranks_ptr, counts_ptr, group_len, blocks_per_group, squares_ptr,
+    ALONE: tl.constexpr, S: tl.constexpr, E: tl.constexpr, E_PAD: tl.constexpr, K: tl.constexpr, D: tl.constexpr,
+    D_PAD: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
     """The K of E routed heads with the longest queries; all S + K gates are 1."""
     block = tl.program_id(0)
     tokens, live = _tokens(block, group_len, blocks_per_group, BM)
-    cols, slots, d = tl.arange(0, E_PAD), tl.arange(0, K_PAD), tl.arange(0, D_PAD)
+    cols, d = tl.arange(0, E_PAD), tl.arange(0, D_PAD)
     queries = q_ptr + tokens[:, None].to(tl.int64) * ((S + E) * D) + S * D + d[None, :]
     # the norms of a token over their deviation have the order of their squares
     squares = tl.zeros((BM, E_PAD), tl.float32)
     for e in range(E):
         q = tl.load(queries + e * D, mask=live[:, None] & (d[None, :] < D), other=0.0).to(tl.float32)
         squares = tl.where(cols[None, :] == e, tl.sum(q * q, 1)[:, None], squares)
-    chosen, _ = _top_k(squares, cols, E, K, K_PAD, BM)
-    tl.store(heads_ptr + tokens[:, None] * K + slots[None, :], chosen, mask=live[:, None] & (slots[None, :] < K))
     for slot in tl.static_range(S + K):
         tl.store(gates_ptr + tokens * (S + K) + slot, tl.full((BM,), 1.0, tl.float32), mask=live)
-    _store_ranks(chosen, tokens, live, block, group_len, ranks_ptr, counts_ptr, ALONE, E, E_PAD, K, K_PAD, BM)
+    place = _places(squares, squares_ptr, tokens, live, cols, E)
+    _store_choice(place, cols, tokens, live, block, group_len, heads_ptr, ranks_ptr, counts_ptr, ALONE, E, K)
 
 
 @triton.jit

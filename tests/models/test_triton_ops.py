@@ -73,7 +73,7 @@ def test_route_matches_softmax_top_k(name, gate, dtype):
     inputs, (x, w) = differentiable(
         features(n, d, dtype=dtype), features(num_experts, d, dtype=dtype, seed=1, scale=d**-0.5)
     )
-    gates, experts, order, ends, logits = ops.route(*inputs, top_k, gate, True)
+    gates, experts, order, ends, logits = ops.route(*inputs, top_k, gate)
     expected = x @ w.t()
     probs = expected.softmax(-1)
     weights, chosen = probs.topk(top_k)
@@ -89,7 +89,7 @@ def test_route_matches_softmax_top_k(name, gate, dtype):
 
 
 def test_ties_select_lower_expert():
-    gates, experts, *_ = ops.route(features(3, 16), torch.zeros(7, 16, device=DEVICE), 3, Gates.PRINTED, False)
+    gates, experts, *_ = ops.route(features(3, 16), torch.zeros(7, 16, device=DEVICE), 3, Gates.PRINTED)
     assert experts.tolist() == [[0, 1, 2]] * 3
     torch.testing.assert_close(gates, torch.full_like(gates, 1 / 3))
 
@@ -101,15 +101,9 @@ def test_close_logits_select_higher(gate):
     x = torch.eye(16, device=DEVICE)[:1]
     w = torch.zeros(5, 16, device=DEVICE)
     w[:, 0] = logits[0]
-    gates, experts, *_ = ops.route(x, w, 4, gate, False)
+    gates, experts, *_ = ops.route(x, w, 4, gate)
     assert experts.tolist() == [[1, 3, 2, 4]]
     torch.testing.assert_close(gates, torch.tensor([[0.5, 0.5, 0.0, 0.0]], device=DEVICE))
-
-
-def test_gradient_without_logits_raises():
-    x = features(3, 16).requires_grad_()
-    with pytest.raises(RuntimeError, match="with_logits=True"):
-        ops.route(x, features(7, 16), 3, Gates.PRINTED, False)
 
 
 # B sequences of T tokens of width d, s shared and E routed heads, K of them for a token
@@ -147,14 +141,12 @@ def test_head_route_matches_softmaxes(name, gate, dtype):
     x, released = features(batch_size, length, width, dtype=dtype), gate is HeadGates.RELEASED
     projections = router.routed_proj, router.shared_proj, router.group_proj
     weights = [None if one is None else one.weight.detach() for one in projections]
-    *found, logits = ops.head_route(x, *weights, num_shared, top_k, released, True)
+    *found, logits = ops.head_route(x, *weights, num_shared, top_k, released)
     expected = router.double()(x.double())[1]
     assert_near(found[1], expected, dtype, "gates")
     exact = x.double() @ weights[0].double().t()
     assert_near(logits, exact, dtype, "logits")
     assert_heads_selected(found, exact, top_k)
-    without = ops.head_route(x, *weights, num_shared, top_k, released, False)
-    assert not without[4].numel() and torch.equal(without[1], found[1])
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -237,7 +229,7 @@ def test_operands_may_have_any_strides(operator, strides):
     experts, num_experts = selection("N1-E3-K2")
     w, placed = features(3, 24, 20, seed=1), plan(experts[None], num_experts)
     operate, given = {
-        "route": (lambda *given: ops.route(*given, 2, Gates.PRINTED, True)[0], [features(19, 24), w[:, :, 0]]),
+        "route": (lambda *given: ops.route(*given, 2, Gates.PRINTED)[0], [features(19, 24), w[:, :, 0]]),
         "spread": (lambda *given: ops.spread(*given, 2), [features(1, 24), w, features(3, 20, seed=2), *placed]),
         "collect": (lambda *given: ops.collect(*given, 2), [features(2, 24), w, features(2, seed=2), *placed]),
         "gated_linear": (ops.gated_linear, [features(19, 2, 12), features(19, 2, seed=2), w[0]]),
@@ -394,7 +386,7 @@ def test_long_sums_are_float32():
     x, w = features(16, 512, **half).abs(), features(2, 512, 16, seed=1, **half).abs()
     experts = torch.tensor([0, 1], device=DEVICE, dtype=torch.int32).repeat(8)[:, None]
     spread = ops.spread(x, w, None, *plan(experts[None], 2), 1)
-    *_, logits = ops.route(x, w[:, :, 0].contiguous(), 1, Gates.PRINTED, True)
+    *_, logits = ops.route(x, w[:, :, 0].contiguous(), 1, Gates.PRINTED)
     every = torch.arange(16, device=DEVICE, dtype=torch.int32).expand(4, -1)
     rows, v = features(4 * 16, 8, **half).abs(), features(16, 8, 16, seed=1, **half).abs()
     collected = ops.collect(rows, v, None, *plan(every[None], 16), 16)
