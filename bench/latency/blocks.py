@@ -74,7 +74,7 @@ def run_blocks(model: nn.Module, inputs: Sequence[Tensor], given: Given, gradien
     """Return what each block of ``model`` would read, and the output, of the last sequence; blocks read ``given``.
 
     With ``gradients`` also those of what the blocks read, and of the parameters of each part, where the gradient of
-    every result is a row of cosines: each depends on one block alone.
+    every result is drawn, so that sums over tokens do not cancel: each depends on one block alone.
     """
     with torch.set_grad_enabled(gradients), _block_inputs(model, given) as seen:
         out = model(*inputs)[-1:]
@@ -83,7 +83,7 @@ def run_blocks(model: nn.Module, inputs: Sequence[Tensor], given: Given, gradien
         return results
     parts = _parts(model).values()
     wanted = [*seen.replaced, *(parameter for part in parts for parameter in part)]
-    found = iter(torch.autograd.grad(results, wanted, list(map(_cosines, results)), materialize_grads=True))
+    found = iter(torch.autograd.grad(results, wanted, list(map(_normals, results)), materialize_grads=True))
     of_inputs = [next(found) for _ in seen.replaced]
     of_parts = [torch.cat([next(found).flatten() for _ in part]) for part in parts]
     return [*(one.detach() for one in results), *of_inputs, *of_parts]
@@ -101,6 +101,6 @@ def _parts(model: nn.Module) -> dict[str, list[nn.Parameter]]:
     return parts
 
 
-def _cosines(like: Tensor) -> Tensor:
-    """Return cosines of 0, 1, … in the shape of ``like``."""
-    return torch.cos(torch.arange(like.numel(), device=like.device, dtype=torch.float64)).view(like.shape).to(like)
+def _normals(like: Tensor) -> Tensor:
+    """Return the same normally distributed numbers for every tensor of the shape of ``like``."""
+    return torch.randn(like.shape, generator=torch.Generator().manual_seed(0)).to(like)

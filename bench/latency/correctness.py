@@ -17,6 +17,7 @@ from headcount.bench.latency.blocks import result_names, run_blocks, trace_block
 from headcount.bench.latency.capture import Capture
 from headcount.bench.latency.routing_replay import MARGIN, RoutingReplay, trace_routing
 from headcount.bench.latency.runs import DecodeRun, Run, tensors
+from headcount.bench.latency.timing_cases import TimingCase
 
 FACTOR = 2.0
 """Allowed error over the error of the plain reference in the same dtype."""
@@ -249,6 +250,14 @@ def replay_error(run: Run, captured: Capture) -> float:
         replayed = [out.detach().clone() for out in outputs]
         eager = tensors(run.call(captured.last))
     return max(relative_error(a, b.detach()) for a, b in zip(replayed, eager, strict=True))
+
+
+def replay_bound(case: TimingCase, checked: float) -> float:
+    """Return the allowed error of a replay of an implementation whose results may differ by ``checked``.
+
+    Gradients that are summed in any order differ from call to call, and a whole model carries that from block to block.
+    """
+    return max(checked, CAP[case.dtype] * MODEL_CAP if case.subject == "model" else MIN_BOUND[case.dtype])
 
 
 def _same_selection(a: Sequence[Tensor], b: Sequence[Tensor]) -> bool:

@@ -171,7 +171,7 @@ def _check_again(impl: TimedImpl) -> None:
         impl.has_same_bits = all(map(torch.equal, once, again))
         if impl.case.device == "cuda":
             impl.replay_error = correctness.replay_error(impl.run, capture(impl.call, 1, impl.sets))
-            if not impl.replay_error <= impl.checked.bound:
+            if not impl.replay_error <= correctness.replay_bound(impl.run.case, impl.checked.bound):
                 impl.status = "wrong: a replay on other inputs is not right"
     except NotCaptured as reason:
         # an implementation that makes the host wait has no graph, and agrees all the same
@@ -263,7 +263,7 @@ def _time_together(impls: list[TimedImpl], *, device: str, **how: Any) -> TimedI
 def _check_replay(impl: TimedImpl) -> None:
     impl.replay_error = correctness.replay_error(impl.run, impl.graph)
     # written so that a NaN is wrong
-    if not impl.replay_error <= max(impl.checked.bound, correctness.MIN_BOUND[impl.run.case.dtype]):
+    if not impl.replay_error <= correctness.replay_bound(impl.run.case, impl.checked.bound):
         raise RuntimeError(f"a replay on other inputs is off by {impl.replay_error:.1e}")
 
 
