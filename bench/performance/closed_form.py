@@ -14,10 +14,10 @@ from headcount.bench.performance.kernel import (
     DECODE,
     ELEMENTWISE,
     GROUPED,
-    PRODUCT,
     WEIGHT_GRAD,
     CoreSizes,
     Kernel,
+    product_kind,
 )
 from headcount.formulas.decoding import weights_read
 from headcount.formulas.ledger import FORWARD_KINDS, SELECTED, Entry, Ledger, at
@@ -155,7 +155,9 @@ class ClosedForm:
             results //= rows
         other = self.each["other"]
         moved = weights_read(entry) // entry.times * self.each["weight"] + (operands + results) * other
-        found = [Kernel(entry.path, GROUPED if is_grouped else PRODUCT, ceil(moved), size, times=entry.times)]
+        widths = (prod(entry.dims[letter] for letter in named) for named in (outputs, entry.summed))
+        kind = GROUPED if is_grouped else product_kind(ceil(width * other) for width in widths)
+        found = [Kernel(entry.path, kind, ceil(moved), size, times=entry.times)]
         if is_grouped and "d_m" in outputs:
             summed = results + results // rows
             found.append(Kernel(entry.path, ELEMENTWISE, ceil(summed * other), times=entry.times))

@@ -1,15 +1,18 @@
 """A kernel: one launch on a GPU, with the bytes that it moves and its multiply-accumulates. Imports no torch."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-PRODUCT, GROUPED, WEIGHT_GRAD = "product", "grouped", "weight_grad"
+PRODUCT, UNALIGNED, GROUPED, WEIGHT_GRAD = "product", "product_unaligned", "grouped", "weight_grad"
 CORE, CORE_BACKWARD, DECODE = "core", "core_backward", "decode"
 ELEMENTWISE, SORT, TOP_K = "elementwise", "sort", "topk"
-KINDS = (PRODUCT, GROUPED, WEIGHT_GRAD, CORE, CORE_BACKWARD, DECODE, ELEMENTWISE, SORT, TOP_K)
-"""Kinds of kernels: a dense product; a product of each row with its expert's matrix; the gradient of such matrices by
-Triton; an attention core, its backward pass, and the core of one query for each sequence; what has no products; a sort,
-and the selection of the largest."""
+KINDS = (PRODUCT, UNALIGNED, GROUPED, WEIGHT_GRAD, CORE, CORE_BACKWARD, DECODE, ELEMENTWISE, SORT, TOP_K)
+"""Kinds of kernels: a dense product, and one whose matrices have rows that do not begin at multiples of ALIGNMENT; a
+product of each row with its expert's matrix; the gradient of such matrices by Triton; an attention core, its backward
+pass, and the core of one query for each sequence; what has no products; a sort, and the selection of the largest."""
+ALIGNMENT = 16
+"""Bytes that a GPU loads at once; where the rows of a matrix do not begin at multiples, slower kernels run."""
 
 UNLISTED = {
     "loop": "reads sizes on the host, so that no graph holds it",
@@ -50,3 +53,8 @@ class Kernel:
     sorted: int = 0
     times: int = 1
     source: str = ""
+
+
+def product_kind(row_bytes: Iterable[int]) -> str:
+    """Return the kind of a dense product, given the bytes from row to row of its matrices."""
+    return UNALIGNED if any(size % ALIGNMENT for size in row_bytes) else PRODUCT

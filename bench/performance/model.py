@@ -24,8 +24,9 @@ TILE = 128
 """Rows of queries, and of keys, that a program of a core pads to."""
 MULTIPROCESSORS = 132
 """Multiprocessors of a card whose number was not read: those of the measured one."""
-WIDTHS = (64, 128, 256)
-"""Head widths that cores are written for; a width between two runs as the larger one."""
+WIDTHS = (64, 128, 256, 512)
+"""Head widths that cores are written for, a width between two runs as the larger one; above 256 torch has none, and
+runs products and a softmax."""
 LAUNCH, ROUND, SORT_CALL = "launch", "round", "sort_call"
 PRICES = {LAUNCH: (0.5, 5.0), ROUND: (0.0, 3.0), SORT_CALL: (0.0, 20.0), SORT: (0.0, 20.0), TOP_K: (0.0, 20.0)}
 """Constants in microseconds, with their bounds in a fit: of a launch, a round of programs, a sort or top-k, 1,000

@@ -29,6 +29,7 @@ from headcount.bench.performance.kernel import (
     WEIGHT_GRAD,
     CoreSizes,
     Kernel,
+    product_kind,
 )
 from headcount.bench.performance.sources import fingerprint
 from headcount.models.build import build, example_inputs
@@ -154,6 +155,8 @@ PRODUCTS = {
     "convolution_backward": (PRODUCT, _convolution_backward),
 }
 """Kind and multiply-accumulates of the operators with products, by their arguments and results."""
+MATRIX_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
+"""Those whose kind depends on the rows of their matrices."""
 
 
 def _of_operation(name: str, args: Sequence[Any], inputs: list[Tensor], results: list[Tensor]) -> Kernel:
@@ -161,6 +164,9 @@ def _of_operation(name: str, args: Sequence[Any], inputs: list[Tensor], results:
     own = moved(*inputs, *results)
     if name in PRODUCTS:
         kind, macs = PRODUCTS[name]
+        if name in MATRIX_PRODUCTS:
+            matrices = [tensor for tensor in (*inputs, *results) if tensor.dim() > 1]
+            kind = product_kind(max(matrix.stride()[-2:]) * matrix.element_size() for matrix in matrices)
         return Kernel(name, kind, own, macs(args, results))
     if name in SORTS:
         rows = inputs[0].numel() // inputs[0].shape[-1]

@@ -99,8 +99,8 @@ INTERPRETED: Mapping[str, Launch] = {
     "combine": Launch({}, 1, 1),
 }
 
-# keys up to which heads of few tokens, packed into one tile, outweigh a slower core: on an H200 it takes 14 us at 10 keys,
-# where torch's takes 36; at 128 keys 55 against 26, and the whole layer takes the same time by either
+# keys up to which heads of few tokens, packed into one tile, outweigh a slower core: on an H200 it takes 14 us at 10
+# keys, where torch's takes 36; at 128 keys 55 against 26, and the whole layer takes the same time by either
 MOST_KEYS_OF_MQA = 64
 # widest heads whose rows fit the registers
 WIDEST_HEAD_OF_MQA, WIDEST_HEAD_OF_RAGGED, WIDEST_HEAD_OF_DECODE = 128, 128, 256

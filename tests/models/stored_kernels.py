@@ -79,13 +79,13 @@ def _kernels(how: list[Any], layer: str, implementation: str) -> list[Any]:
 
     assert Path(headcount.__file__).is_relative_to(Path.cwd()), headcount.__file__
     case = TimingCase(*how)
-    spec = next(s for s in case.impls(any_device=True) if (s.name, s.impl) == (layer, implementation))
+    config = next(spec.config for spec in case.impls(any_device=True) if spec.name == layer)
     dtype = getattr(torch, case.dtype)
     if case.subject == "model":
-        lengths = case.at_lengths(spec.config).lengths
-        return model_kernels(spec.config, spec.impl, lengths, dtype, case.which, loss)
+        lengths = case.at_lengths(config).lengths
+        return model_kernels(config, implementation, lengths, dtype, case.which, loss)
     shape = case.batch_size, case.new_len
-    return layer_kernels(spec.config, spec.impl, shape, case.seq_len, dtype, case.which)
+    return layer_kernels(config, implementation, shape, case.seq_len, dtype, case.which)
 
 
 def _count(kernels: list[Any]) -> dict[tuple, int]:

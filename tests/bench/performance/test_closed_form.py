@@ -70,6 +70,12 @@ def test_macs_are_those_of_the_ledger(name):
     assert total_macs([*found.forward(), *found.backward()]) == training_macs(case.ledger) + again
 
 
+@pytest.mark.parametrize("vocab_size, number", [(96, 0), (97, 1)])
+def test_vocabulary_between_16_bytes_makes_another_product(vocab_size, number):
+    case = Case.of("mlm-transformer", {"vocab_size": vocab_size}, {})
+    assert sum(one.kind == "product_unaligned" for one in closed(case).forward()) == number
+
+
 def test_causal_core_has_half_of_the_pairs():
     case = Case.of("llama3-8b", {}, {"seq_len": 1024})
     found = kernels_of(case, case.ledger, Assumptions()).forward()

@@ -84,6 +84,17 @@ def test_expanded_dimension_is_read_once():
     assert moved(torch.empty(5, 1, device="meta").expand(5, 7)) == 5 * 4
 
 
+@pytest.mark.parametrize("m, i, j, dtype, kind", [
+    (5, 16, 24, torch.bfloat16, "product"), (5, 16, 20, torch.bfloat16, "product_unaligned"),
+    (5, 20, 16, torch.bfloat16, "product_unaligned"), (5, 16, 20, torch.float32, "product"),
+])  # fmt: skip
+def test_rows_between_16_bytes_make_another_product(m, i, j, dtype, kind):
+    x, w = (torch.empty(shape, dtype=dtype, device="meta") for shape in ((m, i), (j, i)))
+    with record_kernels() as recorder:
+        F.linear(x, w)
+    assert [one.kind for one in recorder.kernels] == [kind]
+
+
 def test_fused_core_is_one_kernel_with_its_mask():
     q = torch.empty(2, 3, 11, 8, device="meta")
     mask = torch.empty(11, 11, dtype=torch.bool, device="meta")
