@@ -8,6 +8,7 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.resources import files
 
 from headcount.bench.errors import UsageError
@@ -45,7 +46,7 @@ class Hardware:
         """The name without the maker: ``H100 SXM``."""
         return self.name.partition(" ")[2]
 
-    @property
+    @cached_property
     def macs_per_s(self) -> Mapping[str, float]:
         """Multiply-accumulates per second by torch's dtype, of those that the data sheet states."""
         return {torch: self.tflops[dtype] * 1e12 / 2 for torch, dtype in TORCH_DTYPES.items() if dtype in self.tflops}

@@ -18,15 +18,14 @@ def backward(forward: Ledger, *, recompute: Callable[[Entry], bool] | None = Non
     out = []
     for entry in forward:
         if entry.kind in FORWARD_KINDS:
-            parts = []
-            if recompute and recompute(entry):
-                parts.append("recompute")
-            if not entry.from_input:
-                parts.append("dx")
-            if entry.trainable:
-                parts.append("dw")
-            out += [replace(entry, kind=f"{entry.kind}_{part}", weight={}) for part in parts]
+            out += [replace(entry, kind=f"{entry.kind}_{part}", weight={}) for part in _products(entry, recompute)]
     return Ledger(tuple(out))
+
+
+def _products(entry: Entry, recompute: Callable[[Entry], bool] | None) -> list[str]:
+    """Return the products of the backward pass of a contraction."""
+    parts = {"recompute": recompute and recompute(entry), "dx": not entry.from_input, "dw": entry.trainable}
+    return [part for part, is_run in parts.items() if is_run]
 
 
 _LAYER = re.compile(r"(?:.*\.)?(?:\*|\d+(?:-\d+)?)(?=\.|$)")
@@ -57,4 +56,5 @@ def repeated_layers(form: Ledger) -> Callable[[str], bool]:
 
 def training_macs(forward: Ledger, *, recompute: Callable[[Entry], bool] | None = None) -> Size:
     """Return the MACs of forward and backward, without the optimizer; ``recompute`` as in :func:`backward`."""
-    return forward.macs + backward(forward, recompute=recompute).macs
+    contractions = (entry for entry in forward if entry.kind in FORWARD_KINDS)
+    return forward.macs + sum(entry.size * len(_products(entry, recompute)) for entry in contractions)

@@ -51,10 +51,10 @@ SELECTED = {"E": "K", "h": "k"}
 
 def divide(a: Size, b: Size) -> Size:
     """Return ``a / b`` without rounding: an int if exact, else a Fraction; a quotient of symbols."""
+    if isinstance(a, int) and isinstance(b, int):
+        return Fraction(a, b) if a % b else a // b
     if not (isinstance(a, (int, Fraction)) and isinstance(b, (int, Fraction))):
         return a / b
-    if isinstance(a, int) and isinstance(b, int) and a % b == 0:
-        return a // b
     quotient = Fraction(a, b)
     return quotient.numerator if quotient.denominator == 1 else quotient
 
@@ -130,7 +130,7 @@ class Entry:
         used = {letter: self.dims[SELECTED[letter]] for letter in self.selects}
         return self.times * prod({**self.weight, **used}.values()) if self.weight else 0
 
-    @property
+    @cached_property
     def selects(self) -> tuple[str, ...]:
         """Letters of the weight that each token selects from: E or h."""
         return tuple(n for n in self.weight if n not in self.dims and SELECTED.get(n) in self.dims)

@@ -14,6 +14,7 @@ Data parallelism divides no letter: B is the number of sequences of one rank and
 
 import re
 from dataclasses import dataclass
+from math import isqrt
 from typing import Any
 
 from headcount.formulas.ledger import Size
@@ -79,6 +80,12 @@ class Plan:
         given = {name: getattr(self, name) for name in ("hsdp", "mb", "recompute", "heads")}
         words += [f"{name}={value}" for name, value in given.items() if value != getattr(Plan, name)]
         return ",".join(words) or "dp=1"
+
+
+def divisors(number: int) -> list[int]:
+    """Return the divisors of a number, ascending."""
+    low = [n for n in range(1, isqrt(number) + 1) if number % n == 0]
+    return sorted({*low, *(number // n for n in low)})
 
 
 MOST_STAGES = 100_000

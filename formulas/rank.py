@@ -8,15 +8,16 @@ the least that any algorithm sends; NCCL may choose a tree, which sends other nu
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property
 from itertools import accumulate, pairwise
-from math import ceil, gcd, isqrt, prod
+from math import ceil, gcd, prod
 
 from headcount.formulas.backward import layer_path, repeated_layers, training_macs
 from headcount.formulas.ledger import STORED_KINDS, Entry, Ledger, Size, at, divide, ledger
 from headcount.formulas.parts import block_path
-from headcount.formulas.plan import Plan, PlanError
+from headcount.formulas.plan import Plan, PlanError, divisors
 
 TENSOR = ("h", "g", "F", "V", "k")
 """Letters that tensor parallelism divides; k, the heads that a token uses, by where these heads are."""
@@ -48,7 +49,7 @@ class Transfer:
     element: str = PARAMETER
     times: Size = 1
 
-    @property
+    @cached_property
     def sent(self) -> Size:
         """Elements that leave the rank: of each collective a whole number, rounded up; of symbols the quotient."""
         n = self.group
@@ -132,6 +133,11 @@ class RankCost:
         return outside + max(inside)
 
 
+def _is_sent(one: Transfer) -> bool:
+    """Return whether anything leaves the rank."""
+    return one.group != 1 and one.own != 0
+
+
 def _whole(size: Size | Fraction) -> Size:
     """Return a number rounded up; of symbols the quotient."""
     return ceil(size) if isinstance(size, Fraction) else size
@@ -162,7 +168,9 @@ def rank_costs(form: Ledger, plan: Plan) -> tuple[RankCost, ...]:
 class _Part:
     """A class of ``number`` equal pipeline stages, and what one of its ranks computes and sends of activations.
 
-    ``whole``: the entries of the stage; ``own``: those of the rank.
+    ``whole``: the entries of the stage; ``own``: those of the rank; ``again``: those of its layers; ``moved``:
+    collectives of activations; ``moved_again``: those that full recomputation runs again; ``weights``: what is sent and
+    held of weights, by how ZeRO divides them.
     """
 
     stage: str
@@ -170,8 +178,19 @@ class _Part:
     layers: tuple[int, int] | None
     whole: Ledger
     own: Ledger
+    again: Ledger
     blocks: Mapping[str, "_Block"]
     moved: tuple[Transfer, ...]
+    moved_again: tuple[Transfer, ...]
+    weights: dict[tuple, tuple[tuple[Transfer, ...], dict[str, Size]]] = field(default_factory=dict)
+
+    def weights_of(self, plan: Plan) -> tuple[tuple[Transfer, ...], dict[str, Size]]:
+        """Return the collectives of weights, and the elements that a rank keeps of them and their states."""
+        divided = plan.zero, plan.keep, plan.hsdp
+        if divided not in self.weights:
+            sent = tuple(filter(_is_sent, _weights(self.whole, self.own, plan, self.blocks)))
+            self.weights[divided] = sent, _held(self.own, plan, self.blocks)
+        return self.weights[divided]
 
 
 class Ranks:
@@ -198,29 +217,25 @@ class Ranks:
             for stage, number, whole, layers in self._stages[stages]:
                 blocks = _blocks(whole, plan)
                 own = Ledger(tuple(_on_rank(entry, plan, blocks) for entry in whole))
-                moved = tuple(_activations(own, plan, blocks))
-                found.append(_Part(stage, number, layers, whole, own, blocks, moved))
+                again = own.select(lambda entry: self._is_layer(entry.path))
+                moved = tuple(filter(_is_sent, _activations(own, plan, blocks)))
+                # gathered weights are used by both passes, and activations between blocks are stored
+                run = (one for one in moved if one.phase == "forward" and one.axis in ("tp", "cp", "ep"))
+                moved_again = tuple(replace(one, phase="backward") for one in run if self._is_layer(one.path))
+                found.append(_Part(stage, number, layers, whole, own, again, blocks, moved, moved_again))
             self._parts[degrees] = found
         return self._parts[degrees]
 
     def _cost(self, part: _Part, plan: Plan) -> RankCost:
-        moved = [
-            *part.moved,
-            *_weights(part.whole, part.own, plan, part.blocks),
-            *_stage_borders(part.stage, self._form, plan),
-        ]
+        weights, held = part.weights_of(plan)
+        sent = (*part.moved, *weights, *filter(_is_sent, _stage_borders(part.stage, self._form, plan)))
         again = Ledger(())
         if plan.recompute == "selective":
             # attention's two products of T x S
             again = part.own.select(lambda entry: entry.kind in ("scores", "values"))
         if plan.recompute == "full":
-            again = part.own.select(lambda entry: self._is_layer(entry.path))
-            # gathered weights are used by both passes, and activations between blocks are stored
-            run = (one for one in part.moved if one.phase == "forward" and one.axis in ("tp", "cp", "ep"))
-            moved += [replace(one, phase="backward") for one in run if self._is_layer(one.path)]
-        sent = tuple(one for one in moved if one.group != 1 and one.own != 0)
+            again, sent = part.again, (*sent, *part.moved_again)
         ranks = part.number * divide(plan.ranks, plan.pp)
-        held = _held(part.own, plan, part.blocks)
         return RankCost(part.stage, ranks, plan, part.own, again, sent, held, part.layers)
 
 
@@ -407,7 +422,7 @@ def _divides(degree: Size, size: Size) -> bool:
 def _refuse(plan: Plan, axes: Sequence[str], letter: str, size: int) -> None:
     """Raise PlanError for degrees whose product does not divide ``size``."""
     degree = prod(getattr(plan, axis) for axis in axes)
-    fits = sorted({n for low in range(1, isqrt(size) + 1) if size % low == 0 for n in (low, size // low)})
+    fits = divisors(size)
     near = [*[n for n in fits if n < degree][-1:], *[n for n in fits if n > degree][:1]]
     words = " x ".join(f"{axis}={getattr(plan, axis)}" for axis in axes if getattr(plan, axis) != 1)
     raise PlanError(f"{words} does not divide {letter} = {size:,}; nearest that fit: {', '.join(map(str, near))}")

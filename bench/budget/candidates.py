@@ -8,7 +8,6 @@ from fractions import Fraction
 from functools import reduce
 
 import numpy as np
-import sympy
 
 from headcount.bench.accounts import Assumptions, NoAccount, kv_bytes
 from headcount.bench.case import Case, with_attention
@@ -95,6 +94,9 @@ def _evaluate(form: Size, sizes: Mapping[str, np.ndarray]) -> Size | np.ndarray:
 
     Raises sympy's CoercionFailed for any other expression, and UsageError where a value is no integer: part of a byte.
     """
+    # loaded where candidates are searched, and not for parallel plans
+    import sympy
+
     divisor, whole = sympy.Poly(form, *map(symbol, sizes), domain=sympy.QQ).clear_denoms(convert=True)
     total = 0
     for powers, coefficient in whole.terms():

@@ -7,7 +7,6 @@ from itertools import islice
 from math import prod
 
 import numpy as np
-from sympy import divisors
 
 from headcount.bench.accounts import RECIPES, Assumptions
 from headcount.bench.budget.search import pareto_front
@@ -22,7 +21,7 @@ from headcount.bench.result import Result, Row, Table, columns_of, shown
 from headcount.formulas.backward import training_macs
 from headcount.formulas.ledger import Ledger
 from headcount.formulas.plan import ORDER as AXES
-from headcount.formulas.plan import Plan, PlanError
+from headcount.formulas.plan import Plan, PlanError, divisors
 from headcount.formulas.rank import BYTES, PARAMETER, RankCost, Ranks
 
 OBJECTIVES = ("step_s", "between_bytes", "within_bytes", "held_bytes", "macs")
