@@ -24,7 +24,7 @@ TRAINED_IN = ("bf16", "fp16")
 @dataclass(frozen=True)
 class Hardware:
     """One data sheet: dense TFLOP/s by dtype, bytes of memory per second; bytes of memory, multiprocessors, bytes per
-    second of the links of a node, and its cards, None where not read.
+    second of the links of a node and of a bridge between two cards, and the cards of a node, None where not read.
 
     hardware.toml describes each field.
     """
@@ -39,6 +39,7 @@ class Hardware:
     memory_bytes: int | None = None
     multiprocessors: int | None = None
     link_bytes_per_s: float | None = None
+    bridge_bytes_per_s: float | None = None
     node_cards: int | None = None
 
     @property

@@ -52,8 +52,6 @@ DEFAULT = "moa"
 SEARCHED = variants_with("search") | NARROWED
 SHARE = Value("share between 0 and 1", Fraction, lambda share: 0 <= share < 1)
 RATE = Value("bytes per second", parse_float, lambda rate: rate > 0)
-NODE = 8
-"""Ranks of a node where the card does not state them."""
 ROWS = Value("number of rows", parse_int, lambda rows: rows >= 0)
 MAX_DRAWN = 5000
 """At most so many grey points in a plot: more only make the file larger."""
@@ -143,9 +141,8 @@ def _plan_search(args: argparse.Namespace) -> Result:
     name, fields, lengths = read(args.preset, args.set)
     case = Case.of(name, fields, lengths | _given_lengths(args))
     card = find_card(args.on or "H100 SXM")
-    node = args.ranks_per_node or card.node_cards or NODE
-    sizes = args.ranks, args.global_batch, node, parse(args.bytes).high
-    cluster = plans.cluster_of(card, args.between_nodes)
+    cluster = plans.cluster_of(card, args.between_nodes, args.ranks_per_node)
+    sizes = args.ranks, args.global_batch, parse(args.bytes).high
     return plans.result(case, *sizes, args.limit, float(args.min_distance), cluster)
 
 

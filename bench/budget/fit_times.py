@@ -1,9 +1,10 @@
 """Times of what ``headcount fit`` holds on a card: prefill and decode step, or a training step, of a plan too."""
 
 from dataclasses import replace
+from functools import partial
 
 from headcount.bench.accounts import RECIPES, Assumptions
-from headcount.bench.budget.plans import cluster_of, within_node
+from headcount.bench.budget.plans import cluster_of, span
 from headcount.bench.card_times import DECODE, FORWARD, PREFILL, TRAINING, TimeRow, kernels_of, passes_of, row_of, table
 from headcount.bench.case import Case
 from headcount.bench.hardware import Hardware
@@ -15,8 +16,6 @@ from headcount.formulas.ledger import Ledger
 from headcount.formulas.plan import Plan
 from headcount.formulas.rank import Ranks
 
-NODE = 8
-
 
 def time_table(case: Case, given: Assumptions, plan: Plan | None, training: bool, card: Hardware) -> Table[TimeRow]:
     """Return the times of a model on one card, or of all ranks of a plan together."""
@@ -24,11 +23,8 @@ def time_table(case: Case, given: Assumptions, plan: Plan | None, training: bool
     found = table(case, card, given, passes=passes)
     if plan is None:
         return found
-    cluster = cluster_of(card)
     links = (
-        f"On {plan.ranks:,} cards under {plan}: links of {cluster.within_bytes_per_s / 1e9:g} GB/s each way in a node, "
-        f"{cluster.between_bytes_per_s / 1e9:g} GB/s between nodes of {card.node_cards or NODE} cards. Tokens and MFU "
-        "are those of all cards."
+        f"On {plan.ranks:,} cards under {plan}. {cluster_of(card).statement()}. Tokens and MFU are those of all cards."
     )
     rows = [_row(what, case, given, plan, card, *one) for what, one in passes_of(case, given, training).items()]
     return replace(found, rows=rows, above=[*found.above, links])
@@ -43,12 +39,11 @@ def _row(what: str, case: Case, given: Assumptions, plan: Plan, card: Hardware, 
     # sp does not divide the one token of a sequence
     own = plan if training else replace(plan, sp=False)
     costs = Ranks(form).costs(own)
-    is_within = within_node(own, card.node_cards or NODE)
     cards, sequences = plan.ranks, plan.dp * (plan.mb if training else 1)
     if training:
-        step = times.step(costs, [sent_by(cost) for cost in costs], is_within)
+        step = times.step(costs, [sent_by(cost) for cost in costs], partial(span, plan=own))
         least, expected, macs = step.least_s * US, step.expected_s * US, training_macs(form)
     else:
-        least, expected = times.forward_us(costs, is_within)
+        least, expected = times.forward_us(costs, partial(span, plan=own))
         macs = form.macs
     return row_of(what, tokens * sequences, macs * sequences, least, expected, card, cards)

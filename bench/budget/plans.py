@@ -1,6 +1,6 @@
 """Parallel plans of a model on a number of ranks, on the Pareto front of what a rank sends, holds and computes."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -27,7 +27,10 @@ from headcount.formulas.rank import BYTES, PARAMETER, RankCost, Ranks
 OBJECTIVES = ("step_s", "between_bytes", "within_bytes", "held_bytes", "macs")
 """Costs of a plan, the most important first; lower is better."""
 BETWEEN = 50e9
-"""Bytes per second of a card to other nodes by default, in one direction: an adapter of 400 Gbit/s for each card."""
+"""Bytes per second of a card to other nodes by default, in one direction: an adapter of 400 Gbit/s for each card. A
+card sends no more than by its own links."""
+NODE = 8
+"""Cards of a node where the card's are not known."""
 
 
 @dataclass(frozen=True)
@@ -71,13 +74,14 @@ def plans(ranks: int, batch: int, node: int, experts: bool) -> Iterator[Plan]:
                             yield replace(own, ep=ep, zero=zero, recompute=recompute)
 
 
-def cluster_of(card: Hardware, between: float | None = None) -> Cluster:
-    """Return the links of a card. Raises UsageError for one whose links were not read."""
+def cluster_of(card: Hardware, between: float | None = None, node: int | None = None) -> Cluster:
+    """Return the nodes and links of a card. Raises UsageError for one whose links were not read."""
     if card.link_bytes_per_s is None:
         known = [one.short_name for one in HARDWARE.values() if one.link_bytes_per_s]
         raise UsageError(f"the links of {card.name} in a node are not known; choose from {', '.join(known)}")
     card.check(DTYPE)
-    return Cluster(card, card.link_bytes_per_s, between or BETWEEN)
+    within = card.link_bytes_per_s
+    return Cluster(card, within, between or min(BETWEEN, within), node or card.node_cards or NODE)
 
 
 def times_of(case: Case, cluster: Cluster) -> PlanTimes:
@@ -89,16 +93,14 @@ def times_of(case: Case, cluster: Cluster) -> PlanTimes:
 Costs = dict[str, float]
 
 
-def search(
-    case: Case, ranks: int, batch: int, node: int, most_bytes: int, cluster: Cluster | None = None
-) -> tuple[dict[Plan, Costs], int]:
+def search(case: Case, ranks: int, batch: int, most_bytes: int, cluster: Cluster) -> tuple[dict[Plan, Costs], int]:
     """Return the costs of the plans that hold at most ``most_bytes``, and the number of all plans that fit the sizes.
 
     Raises UsageError where none does, with the plan that holds least.
     """
     experts = any("E" in entry.selects for entry in case.ledger)
-    model, every = Ranks(case.ledger), plans(ranks, batch, node, experts)
-    times = times_of(case, cluster or cluster_of(HARDWARE["h100"]))
+    model, every = Ranks(case.ledger), plans(ranks, batch, cluster.node, experts)
+    times = times_of(case, cluster)
     fitting: dict[Plan, Costs] = {}
     macs, sums = training_macs(case.ledger), RankSums()
     for plan in every:
@@ -107,9 +109,9 @@ def search(
         except PlanError:
             continue
         sent = [sent_by(cost) for cost in costs]
-        fitting[plan] = plan_costs(costs, sent, plan, node, sums)
+        fitting[plan] = plan_costs(costs, sent, plan, cluster.node, sums)
         if fitting[plan]["held_bytes"] <= most_bytes:
-            fitting[plan] |= step_costs(macs, costs, sent, plan, node, times)
+            fitting[plan] |= step_costs(macs, costs, sent, plan, times)
     if not fitting:
         raise UsageError(f"no plan of {ranks:,} ranks fits the sizes of {case.name} and a batch of {batch:,}")
     within = {plan: costs for plan, costs in fitting.items() if costs["held_bytes"] <= most_bytes}
@@ -150,7 +152,7 @@ def plan_costs(
 ) -> Costs:
     """Return what a rank sends, holds and computes in a step over the whole batch, the largest over ranks."""
     sums = sums or RankSums()
-    within = list(filter(within_node(plan, node), AXES))
+    within = [axis for axis in AXES if span(axis, plan) <= node]
     between = [axis for axis in AXES if axis not in within]
     return {
         "between_bytes": max(_step_bytes(one, plan, between) for one in sent),
@@ -160,11 +162,9 @@ def plan_costs(
     }
 
 
-def step_costs(
-    macs: int, costs: Sequence[RankCost], sent: Sequence[Sent], plan: Plan, node: int, times: PlanTimes
-) -> Costs:
+def step_costs(macs: int, costs: Sequence[RankCost], sent: Sequence[Sent], plan: Plan, times: PlanTimes) -> Costs:
     """Return the time of a step over the whole batch, and the shares of waiting; ``macs``: of a trained microbatch."""
-    found = times.step(costs, sent, within_node(plan, node))
+    found = times.step(costs, sent, partial(span, plan=plan))
     peak = times.cluster.card.macs_per_s[times.cluster.dtype] * plan.ranks
     return {
         "step_s": found.expected_s,
@@ -175,12 +175,7 @@ def step_costs(
     }
 
 
-def within_node(plan: Plan, node: int) -> Callable[[str], bool]:
-    """Return a function of an axis: whether its groups stay in a node of ``node`` ranks."""
-    return lambda axis: _span(axis, plan) <= node
-
-
-def _span(axis: str, plan: Plan) -> int:
+def span(axis: str, plan: Plan) -> int:
     """Return how many neighbouring ranks a group of ``axis`` spans: tp is innermost, pp outermost."""
     if axis == "ep":
         return plan.ep if plan.cp * plan.tp == 1 else max(plan.ep, plan.tp)
@@ -198,27 +193,24 @@ def result(
     case: Case,
     ranks: int,
     batch: int,
-    node: int,
     most_bytes: int,
     limit: int,
     min_distance: float,
-    cluster: Cluster | None = None,
+    cluster: Cluster,
 ) -> Result:
     """Return a row for each listed plan of the front, by expected time."""
-    cluster = cluster or cluster_of(HARDWARE["h100"])
-    within, fitting = search(case, ranks, batch, node, most_bytes, cluster)
+    within, fitting = search(case, ranks, batch, most_bytes, cluster)
     objectives = [np.array([costs[name] for costs in within.values()]) for name in OBJECTIVES]
     unknown = np.full(len(within), np.nan)
     listed = list(islice(pareto_front(objectives, unknown, objectives, min_distance), limit or None))
     card = cluster.card
     notes = [
-        f"Of a microbatch: {describe_input(case.lengths)}; {batch:,} sequences a step, {node} ranks a node. Costs are "
-        "those of a step, the largest over ranks. tp stays in a node; ranks of tp are neighbours, then those of cp, "
-        "dp and pp.",
-        f"Links of a {card.short_name}: {cluster.within_bytes_per_s / 1e9:g} GB/s each way in a node, and "
-        f"{cluster.between_bytes_per_s / 1e9:g} GB/s between nodes (--between-nodes). Assumed: collectives of tp, cp "
-        "and ep are waited for; those of weights and gradients run during the kernels, and the longer counts; one "
-        "forward and one backward pass in turn on each stage, and sends between stages are hidden.",
+        f"Of a microbatch: {describe_input(case.lengths)}; {batch:,} sequences a step, {cluster.node:,} ranks a node. "
+        "Costs are those of a step, the largest over ranks. tp stays in a node; ranks of tp are neighbours, then those "
+        "of cp, dp and pp.",
+        f"{cluster.statement()} (--between-nodes). Assumed: collectives of tp, cp and ep are waited for; those of "
+        "weights and gradients run during the kernels, and the longer counts; one forward and one backward pass in "
+        "turn on each stage, and sends between stages are hidden.",
         load().statement(card),
         "Held: weights, gradients and AdamW's states in mixed precision, 16 bytes a parameter where nothing is "
         "divided, and a bound of the activations: the result of each operation once, 2 bytes an element, for as many "

@@ -23,7 +23,7 @@ LEAST_LAUNCH_US = 1.5
 TILE = 128
 """Rows of queries, and of keys, that a program of a core pads to."""
 MULTIPROCESSORS = 132
-"""Multiprocessors of a card whose number was not read: those of the measured one."""
+"""Multiprocessors assumed of a card whose number was not read: those of the measured one."""
 WIDTHS = (64, 128, 256, 512)
 """Head widths that cores are written for, a width between two runs as the larger one; above 256 torch has none, and
 runs products and a softmax."""
@@ -56,6 +56,8 @@ class Efficiencies:
         elsewhere = ""
         if hardware != fitted:
             elsewhere = f" {hardware.short_name}: the same efficiencies and prices, which no measurement there tests."
+        if hardware.multiprocessors is None:
+            elsewhere += f" Its multiprocessors are not known; {MULTIPROCESSORS}, as of the {fitted.short_name}."
         return (
             f"Expected: each kind of kernel at its efficiency in stored bfloat16 records of the {fitted.short_name}, "
             f"and the measured price of a launch. On {tested['tested']} rows that were not fitted: median error "

@@ -37,12 +37,33 @@ def sent_by(cost: RankCost) -> Sent:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Equal cards: bytes per second of a card to others of its node and of other nodes, in one direction each."""
+    """Equal cards in nodes of ``node`` cards, and what a card sends.
+
+    ``within_bytes_per_s``, ``between_bytes_per_s``: to others of its node and of other nodes, in one direction each.
+    """
 
     card: Hardware
     within_bytes_per_s: float
     between_bytes_per_s: float
+    node: int
     dtype: str = "bfloat16"
+
+    def bytes_per_s(self, span: int) -> float:
+        """Return what a card sends in a group that spans so many neighbouring cards; two may have a bridge."""
+        if span <= 2 and self.card.bridge_bytes_per_s is not None:
+            return self.card.bridge_bytes_per_s
+        return self.within_bytes_per_s if span <= self.node else self.between_bytes_per_s
+
+    def statement(self) -> str:
+        """Return the rates of the links."""
+        card, bridge = self.card, ""
+        if card.bridge_bytes_per_s is not None:
+            bridge = f"{card.bridge_bytes_per_s / 1e9:g} GB/s each way between the two cards of an NVLink bridge, "
+        assumed = " (assumed)" if card.node_cards is None else ""
+        return (
+            f"Links of {card.short_name}: {bridge}{self.within_bytes_per_s / 1e9:g} GB/s each way in a node of "
+            f"{self.node:,} cards{assumed}, and {self.between_bytes_per_s / 1e9:g} GB/s between nodes"
+        )
 
 
 @dataclass(frozen=True)
@@ -72,15 +93,15 @@ class PlanTimes:
     each: Each = field(default_factory=lambda: BFLOAT16)
     _passes: dict[int, tuple[Ledger, "_Passes"]] = field(default_factory=dict)
 
-    def step(self, costs: Sequence[RankCost], sent: Sequence[Sent], is_within: Callable[[str], bool]) -> StepTime:
+    def step(self, costs: Sequence[RankCost], sent: Sequence[Sent], span: Callable[[str], int]) -> StepTime:
         """Return the time of a step of all microbatches.
 
-        ``sent``: what a rank of each class of ``costs`` sends; ``is_within``: whether an axis stays in a node.
+        ``sent``: what a rank of each class of ``costs`` sends; ``span``: neighbouring ranks that an axis spans.
         """
         plan = costs[0].plan
         slowest, least, last = _Microbatch(0.0, 0.0), 0.0, 0.0
         for cost, own in zip(costs, sent, strict=True):
-            passes, links = self._of(cost), self._links_us(own, is_within)
+            passes, links = self._of(cost), self._links_us(own, span)
             kernels = passes.forward_us + passes.backward_us
             if plan.recompute == "full":
                 kernels += passes.again_us(self, cost)
@@ -99,26 +120,24 @@ class PlanTimes:
             stages_s=stages / model.US,
         )
 
-    def forward_us(self, costs: Sequence[RankCost], is_within: Callable[[str], bool]) -> tuple[float, float]:
+    def forward_us(self, costs: Sequence[RankCost], span: Callable[[str], int]) -> tuple[float, float]:
         """Return the least and the expected microseconds of a forward pass or a decode step through all stages."""
         least = expected = 0.0
         for cost in costs:
             stages = cost.ranks * cost.plan.pp // cost.plan.ranks
             kernels = self.closed(cost.ledger, cost).forward()
-            links = self._links_us(sent_by(cost), is_within)
+            links = self._links_us(sent_by(cost), span)
             waited = sum(time for (_, phase), time in links.items() if phase == PASSES[0])
             least += stages * model.least_us(kernels, self.cluster.card, self.cluster.dtype)
             expected += stages * (self.expected_us(kernels) + waited)
         return least, expected
 
-    def _links_us(self, sent: Sent, is_within: Callable[[str], bool]) -> dict[tuple[str, str], float]:
+    def _links_us(self, sent: Sent, span: Callable[[str], int]) -> dict[tuple[str, str], float]:
         """Return by axis and phase the microseconds of bytes at the link's rate, and of a launch for each."""
-        within, between = self.cluster.within_bytes_per_s, self.cluster.between_bytes_per_s
         launch = model.load().values[model.LAUNCH]
         found = {}
         for (axis, phase), (size, times) in sent.items():
-            rate = within if is_within(axis) else between
-            found[axis, phase] = model.US * size / rate + times * launch
+            found[axis, phase] = model.US * size / self.cluster.bytes_per_s(span(axis)) + times * launch
         return found
 
     def _of(self, cost: RankCost) -> "_Passes":

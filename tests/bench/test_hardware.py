@@ -55,7 +55,7 @@ def test_missing_dtype_is_an_error():
         HARDWARE["v100"].check("bfloat16")
 
 
-OPTIONAL = ("memory_bytes", "multiprocessors", "link_bytes_per_s", "node_cards")
+OPTIONAL = ("memory_bytes", "multiprocessors", "link_bytes_per_s", "bridge_bytes_per_s", "node_cards")
 
 
 def test_card_without_the_dtype_of_times_is_an_error():
@@ -73,3 +73,8 @@ def test_each_figure_names_where_it_was_read():
         assert sorted(read) == sorted([*one.tflops, "bytes_per_s", *optional]), one.name
         assert all(SOURCES[key]["address"].startswith("https://") and SOURCES[key]["read"] for key in one.read)
     assert {key for one in HARDWARE.values() for key in one.read} == SOURCES.keys()
+
+
+def test_cards_with_a_bridge_have_a_slot():
+    for one in HARDWARE.values():
+        assert one.bridge_bytes_per_s is None or one.link_bytes_per_s < one.bridge_bytes_per_s, one.name

@@ -18,6 +18,7 @@ from headcount.formulas.rank import Ranks, rank_costs
 LLAMA = {"num_layers": 6, "d_model": 16, "d_ff": 24, "vocab_size": 40, "num_heads": 8, "num_kv_heads": 4}
 
 
+NODES_OF_4 = plans.cluster_of(HARDWARE["h100"], node=4)
 SEARCH = ["llama3-8b", *(f"--set={name}={size}" for name, size in LLAMA.items()), "--seq-len", "56"]
 
 
@@ -26,18 +27,19 @@ def case():
     return Case.of("llama3-8b", LLAMA, {"seq_len": 56})
 
 
-@pytest.mark.parametrize("ranks", [1, 6, 16])
-def test_plans_use_all_ranks_and_can_be_parsed(ranks):
+@pytest.mark.parametrize("ranks, widest", [(1, 1), (6, 3), (16, 4)])
+def test_plans_use_all_ranks_and_can_be_parsed(ranks, widest):
     found = list(plans.plans(ranks, batch=48, node=4, experts=True))
     assert found and len(set(found)) == len(found)
+    assert max(plan.tp for plan in found) == widest
     for plan in found:
         assert plan.ranks == ranks and plan.tp <= 4 and plan.dp * plan.mb == 48
         assert parse(f"{plans.text(plan)},mb={plan.mb}") == plan
 
 
 def test_listed_plans_are_the_front(case):
-    within, _ = plans.search(case, 8, 8, 4, most_bytes=10**9)
-    (table,) = plans.result(case, 8, 8, 4, 10**9, limit=0, min_distance=0).tables
+    within, _ = plans.search(case, 8, 8, 10**9, NODES_OF_4)
+    (table,) = plans.result(case, 8, 8, 10**9, 0, 0, NODES_OF_4).tables
     costs = [[one[name] for name in plans.OBJECTIVES] for one in within.values()]
     front = [
         one
@@ -66,7 +68,7 @@ def test_listed_plans_cost_what_count_prints(preset, more):
     """On 12 ranks most degrees divide few weights."""
     fields = {"num_layers": 6, "d_model": 9, "d_ff": 36, "vocab_size": 84, "num_heads": 12, "num_kv_heads": 3}
     case = Case.of(preset, fields | {"head_dim": 2} | more, {"seq_len": 24})
-    within, _ = plans.search(case, 12, 24, 4, most_bytes=10**9)
+    within, _ = plans.search(case, 12, 24, 10**9, NODES_OF_4)
     assert len(within) > 50
     for plan, costs in within.items():
         table, *_ = ranks.tables(replace(case, plan=parse(str(plan))))
@@ -92,16 +94,16 @@ def test_activations_of_a_dense_decoder(case, recompute, wide):
 
 def test_impossible_plan_raises(case):
     with pytest.raises(UsageError, match=r"no plan holds at most 10 bytes; .* holds [0-9,]+$"):
-        plans.search(case, 2, 2, 4, most_bytes=10)
+        plans.search(case, 2, 2, 10, NODES_OF_4)
     with pytest.raises(UsageError, match="no plan of 11 ranks fits the sizes"):
-        plans.search(case, 11, 7, 4, most_bytes=10**9)
+        plans.search(case, 11, 7, 10**9, NODES_OF_4)
 
 
 def test_rows_are_ordered_by_expected_time(case):
-    (table,) = plans.result(case, 8, 8, 4, 10**9, limit=0, min_distance=0).tables
+    (table,) = plans.result(case, 8, 8, 10**9, 0, 0, NODES_OF_4).tables
     times = [row.step_s for row in table.rows]
     assert times == sorted(times)
-    within, _ = plans.search(case, 8, 8, 4, most_bytes=10**9)
+    within, _ = plans.search(case, 8, 8, 10**9, NODES_OF_4)
     assert times[0] == min(one["step_s"] for one in within.values())
     assert all(row.least_s < row.step_s for row in table.rows)
 
@@ -117,12 +119,19 @@ def test_plan_is_one_word_at_80_columns(capsys, monkeypatch):
 
 
 def test_card_without_known_links_is_refused(case):
-    with pytest.raises(UsageError, match="links of NVIDIA L40S in a node are not known; choose from H200 SXM"):
-        plans.cluster_of(HARDWARE["l40s"])
+    with pytest.raises(UsageError, match="links of Google TPU v4 in a node are not known; choose from H200 SXM"):
+        plans.cluster_of(HARDWARE["tpu-v4"])
+
+
+def test_card_in_a_slot_sends_no_more_than_the_slot():
+    slot, switch = (plans.cluster_of(HARDWARE[name]) for name in ("l40s", "h100"))
+    assert slot.between_bytes_per_s == slot.within_bytes_per_s == HARDWARE["l40s"].link_bytes_per_s
+    assert switch.between_bytes_per_s == plans.BETWEEN < switch.within_bytes_per_s
+    assert plans.cluster_of(HARDWARE["l40s"], between=1e11).between_bytes_per_s == 1e11
 
 
 def test_span_of_each_axis():
     for tp, cp in product((1, 2, 4), (1, 2)):
         plan = parse(f"dp=2,tp={tp},cp={cp}")
-        spans = [plans._span(axis, plan) for axis in ("tp", "cp", "dp", "pp")]
+        spans = [plans.span(axis, plan) for axis in ("tp", "cp", "dp", "pp")]
         assert spans == [tp, tp * cp, 2 * tp * cp, 2 * tp * cp]

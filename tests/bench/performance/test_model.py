@@ -1,5 +1,7 @@
 """The least and the expected time of kernels, by hand arithmetic."""
 
+from dataclasses import replace
+
 import pytest
 
 from headcount.bench.hardware import HARDWARE
@@ -44,6 +46,23 @@ def test_core_runs_full_rounds_of_padded_tiles(batch, queries, rounds):
     core = Kernel("core", "core", 1, macs, CoreSizes(batch, queries, 256, 128))
     full = rounds * 132 * 2 * 128 * 256 * 128
     assert expected(core) == pytest.approx(full / 494.75e6 / 0.8 + rounds * 1 + 2)
+
+
+@pytest.mark.parametrize("number, rounds", [(None, 2), (66, 3), (133, 1)])
+def test_rounds_are_of_the_multiprocessors_of_the_card(number, rounds):
+    card = replace(H200, multiprocessors=number)
+    core = Kernel("core", "core", 1, 2 * 133 * 128 * 256 * 128, CoreSizes(133, 128, 256, 128))
+    full = rounds * (number or model.MULTIPROCESSORS) * 2 * 128 * 256 * 128
+    assert FITTED.expected_us([core], card, "bfloat16") == pytest.approx(full / 494.75e6 / 0.8 + rounds * 1 + 2)
+
+
+def test_statement_says_what_is_not_known_of_another_card():
+    stored, fitted = model.load(), HARDWARE[model.load().card]
+    assert stored.statement(fitted).endswith("within 25 %.")
+    other = stored.statement(HARDWARE["l40s"])
+    assert other.endswith("L40S: the same efficiencies and prices, which no measurement there tests.")
+    unknown = stored.statement(HARDWARE["tpu-v4"])
+    assert unknown.endswith(f"Its multiprocessors are not known; {model.MULTIPROCESSORS}, as of the H200 SXM.")
 
 
 def test_causal_core_skips_hidden_tiles():

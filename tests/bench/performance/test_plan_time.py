@@ -15,7 +15,7 @@ from headcount.formulas.rank import Ranks
 
 RECIPE = RECIPES["adamw-mixed"]
 H100 = HARDWARE["h100"]
-CLUSTER = Cluster(H100, 450e9, 50e9)
+CLUSTER = Cluster(H100, 450e9, 50e9, node=8)
 CASE = Case.of("llama3-8b", {}, {"seq_len": 2048})
 LAUNCH = model.load().values["launch"]
 
@@ -31,7 +31,7 @@ def expected_us(kernels):
 def step(text, cluster=CLUSTER, within=True):
     costs = Ranks(CASE.ledger).costs(parse(text))
     times = PlanTimes(cluster, RECIPE, is_causal)
-    return times.step(costs, [sent_by(cost) for cost in costs], lambda axis: within)
+    return times.step(costs, [sent_by(cost) for cost in costs], lambda axis: 8 if within else 16)
 
 
 def kernels_us(cost):
@@ -55,6 +55,21 @@ def test_tensor_parallel_waits_for_its_collectives():
     assert step("tp=8,sp,mb=3").collectives_s == pytest.approx(3 * waits / 1e6)
     slower = step("tp=8,sp,mb=3", within=False)
     assert slower.collectives_s > 5 * step("tp=8,sp,mb=3").collectives_s
+
+
+@pytest.mark.parametrize("span, rate", [(1, 300e9), (2, 300e9), (3, 31e9), (8, 31e9), (9, 25e9)])
+def test_bridge_joins_two_cards(span, rate):
+    bridged = replace(HARDWARE["a100-pcie"], bridge_bytes_per_s=300e9)
+    assert Cluster(bridged, 31e9, 25e9, node=8).bytes_per_s(span) == rate
+    assert Cluster(replace(bridged, bridge_bytes_per_s=None), 31e9, 25e9, node=8).bytes_per_s(2) == 31e9
+
+
+def test_statement_names_each_link():
+    text = Cluster(HARDWARE["a100-pcie"], 31e9, 25e9, node=8).statement()
+    assert (
+        "300 GB/s each way between the two cards of an NVLink bridge, 31 GB/s" in text and "8 cards (assumed)" in text
+    )
+    assert "bridge" not in CLUSTER.statement() and "assumed" not in CLUSTER.statement()
 
 
 def test_gradients_are_summed_beside_the_backward_pass():
