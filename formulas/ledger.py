@@ -61,11 +61,12 @@ def divide(a: Size, b: Size) -> Size:
 
 def least(a: Size, b: Size) -> Size:
     """Return the smaller of two sizes, of symbols sympy's minimum."""
-    if isinstance(a, (int, Fraction)) and isinstance(b, (int, Fraction)):
+    try:
         return min(a, b)
-    import sympy
+    except TypeError:
+        import sympy
 
-    return sympy.Min(a, b)
+        return sympy.Min(a, b)
 
 
 def flops(macs: Size) -> Size:

@@ -22,6 +22,7 @@ from headcount.bench.env import device_name
 from headcount.bench.errors import UsageError
 from headcount.bench.hardware import Hardware, find_card
 from headcount.bench.performance.model import load
+from headcount.bench.performance.vector import Vector, evaluate
 from headcount.bench.result import Row, Table
 from headcount.bench.variants.variant import Variant
 from headcount.models.configs.base import ModelConfig
@@ -29,8 +30,6 @@ from headcount.models.configs.presets import PRESETS, format_overrides
 from headcount.models.configs.registry import ATTENTIONS, MODELS
 from headcount.models.configs.targets import length_words
 
-MOST_TIMED = 5_000
-"""Candidates that are timed; each takes about a millisecond."""
 EXPECTED = "expected_ms"
 LAYERS = ("num_layers", "num_encoder_layers", "num_decoder_layers")
 
@@ -140,24 +139,16 @@ def search(
 
 
 def expected_ms(host: HostModel, found: np.ndarray, card: Hardware) -> np.ndarray:
-    """Return the expected milliseconds of each candidate's forward pass on a card, by the closed form.
-
-    Raises UsageError for more than MOST_TIMED candidates.
-    """
+    """Return the expected milliseconds of each candidate's forward pass on a card, by the closed form."""
     card.check(DTYPE)
-    if len(found) > MOST_TIMED:
-        raise UsageError(
-            f"{len(found):,} candidates are within the budget, and --on times {MOST_TIMED:,} at most; give a smaller "
-            "budget or --range"
-        )
-    names, fitted = tuple(host.variant.search.letters), load()
-    times = np.empty(len(found))
-    for place, row in enumerate(found):
-        sizes = {letter: int(row[letter]) for letter in names}
-        case = Case.of(host.preset, host.changes(sizes), host.lengths)
+    fitted = load()
+
+    def time(sizes: Mapping[str, Vector]) -> Any:
+        case = replace(host.example, sizes=sizes)
         kernels = kernels_of(case, case.ledger, Assumptions()).forward()
-        times[place] = fitted.expected_us(kernels, card, DTYPE) / 1000
-    return times
+        return fitted.expected_us(kernels, card, DTYPE) / 1000
+
+    return evaluate(time, {letter: found[letter] for letter in host.variant.search.letters})
 
 
 def _times(host: HostModel, found: np.ndarray, device: str, folders: Sequence[Path]) -> np.ndarray:
@@ -311,15 +302,19 @@ def _notes(args: Namespace, answer: Answer, timed: bool, target: Case | None) ->
         "budget. --range and --all-integers try other sizes.",
         f"No row is worse than another in every cost (more is better of {more}){near}; by {order}. {cache} headcount "
         "count, fit and latency --estimate take each row as printed.",
-        *_time_notes(args, timed),
+        *_time_notes(args, answer, timed),
     ]
 
 
-def _time_notes(args: Namespace, timed: bool) -> list[str]:
+def _time_notes(args: Namespace, answer: Answer, timed: bool) -> list[str]:
     """Return what the times of rows are: recorded ones, expected ones on a card, or none."""
     if args.on:
         card = find_card(args.on)
-        return [f"Time: a forward pass of the whole model on {card.name}, by its closed form.", load().statement(card)]
+        each = f"of each of the {len(answer.found):,} candidates within the budget"
+        return [
+            f"Time: a forward pass of the whole model on {card.name}, by its closed form, {each}.",
+            load().statement(card),
+        ]
     if timed:
         return ["Layer: its recorded forward pass by itself, without masks, by its fastest implementation."]
     return [f"No latency record of the {args.device} here has one of these layers at this length: no times."]

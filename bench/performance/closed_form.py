@@ -6,7 +6,7 @@ Biases are added in the epilogue of their product. Imports no torch.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import ceil, prod
+from math import ceil, floor, prod
 
 from headcount.bench.performance.kernel import (
     CORE,
@@ -113,7 +113,7 @@ class ClosedForm:
         is_causal = key == "S" and self.is_causal(scores.path)
         hidden = (keys if self.divides_queries else queries) - 1
         visible = 1 - Fraction(hidden, 2 * keys) if is_causal else 1
-        macs = int(visible * batch * queries * keys * (width + out_width))
+        macs = floor(visible * batch * queries * keys * (width + out_width))
         projections = self._projections(scores, keys)
         own = batch * queries * (width + out_width) * self.each["other"] + self._keys_and_values(scores, projections)
         is_step = queries == 1

@@ -34,6 +34,8 @@ elements that are sorted, and 1,000 rows whose largest are selected. All others 
 EFFICIENCY = (0.1, 1.0)
 """Bounds of an efficiency."""
 US = 1e6
+Time = Any
+"""A float, or a Vector of the times of many candidates."""
 
 
 @dataclass(frozen=True)
@@ -99,9 +101,9 @@ def parts(kernel: Kernel, hardware: Hardware, dtype: str) -> Iterator[tuple[str,
         rounds, macs = _rounds(kernel, kernel.core, hardware)
         bytes_us = US * kernel.bytes / hardware.bytes_per_s
         width = next((width for width in WIDTHS if kernel.core.width <= width), WIDTHS[-1])
-        yield f"{kernel.kind}_{width}", max(bytes_us, US * macs / hardware.macs_per_s[dtype])
+        yield f"{kernel.kind}_{width}", _longer(bytes_us, US * macs / hardware.macs_per_s[dtype])
         if kernel.kind == CORE:
-            yield ROUND, float(rounds)
+            yield ROUND, 1.0 * rounds
     else:
         yield kernel.kind, _least_us(kernel, hardware, dtype)
 
@@ -116,7 +118,14 @@ def nearest(name: str, values: Mapping[str, float]) -> str:
 
 
 def _least_us(kernel: Kernel, hardware: Hardware, dtype: str) -> float:
-    return US * max(kernel.bytes / hardware.bytes_per_s, kernel.macs / hardware.macs_per_s[dtype])
+    return US * _longer(kernel.bytes / hardware.bytes_per_s, kernel.macs / hardware.macs_per_s[dtype])
+
+
+def _longer(one: Time, other: Time) -> Time:
+    """Return the longer of two times, of vectors the longer of each pair."""
+    if isinstance(one, float) and isinstance(other, float):
+        return max(one, other)
+    return other.larger(one) if isinstance(one, float) else one.larger(other)
 
 
 def _rounds(kernel: Kernel, core: CoreSizes, hardware: Hardware) -> tuple[int, float]:

@@ -1,6 +1,7 @@
 """``headcount budget --on``: an expected time for each row, the fastest first, and rows that other commands take."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -70,7 +71,29 @@ def test_row_runs_in_other_commands(line, rows, capsys):
     assert any(one["layer"] == row["target"] for one in estimated)
 
 
-def test_too_many_candidates_are_refused(capsys, monkeypatch):
-    monkeypatch.setattr(search, "MOST_TIMED", 10)
-    assert main(BUDGET.split()) == 2
-    assert "--on times 10 at most; give a smaller budget or --range" in capsys.readouterr().err
+@pytest.mark.parametrize("line", [
+    BUDGET, "--match-model llama3-8b --attention gqa --on l40s", "--match-model llama3-8b --attention moh --on l40s",
+    "--match-model transformer-big --attention mae --on h100-sxm", "--match-model llm-s --attention mla --on h100-sxm",
+    "--match-model llm-s --attention switchhead --on h100-sxm",
+])  # fmt: skip
+def test_time_of_each_candidate_is_that_of_its_model(line, monkeypatch):
+    seen = []
+    before = search.expected_ms
+    monkeypatch.setattr(search, "expected_ms", lambda *args: seen.append((*args, before(*args))) or seen[-1][-1])
+    assert main([*line.split(), "--limit", "1"]) == 0
+    ((host, found, card, times),) = seen
+    names = list(host.variant.search.letters)
+    for place in np.linspace(0, len(found) - 1, 40, dtype=int):
+        sizes = {letter: int(found[place][letter]) for letter in names}
+        case = Case.of(host.preset, host.changes(sizes), host.lengths)
+        (row,) = time_rows(case, card, Assumptions(), passes=["forward pass"])
+        assert times[place] == pytest.approx(row.expected_ms, rel=1e-12), sizes
+
+
+def test_every_candidate_is_timed(capsys):
+    line = "--macs 1G:1.2G --params 200M --all-integers --range K=1:16 E=1:64 --on h100-sxm --limit 3"
+    assert main(line.split()) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    number = re.search(r"([\d,]+) candidates, ([\d,]+) within the budget", printed)[2]
+    assert int(number.replace(",", "")) > 10_000
+    assert f"of each of the {number} candidates within the budget" in printed
