@@ -261,7 +261,7 @@ def table(args: Namespace, answer: Answer, target: Case | None) -> Table[BudgetR
 
 def _row(answer: Answer, index: int) -> BudgetRow:
     host, found, ms = answer.host, answer.found, float(answer.times[index])
-    numbers = dict(zip(found.dtype.names, found[index].tolist(), strict=True))
+    numbers = {name: int(found[name][index]) for name in found.dtype.names}
     attention = {letter: numbers[letter] for letter in host.variant.search.letters}
     changed = format_overrides(host.preset, host.changes(attention))
     return BudgetRow(

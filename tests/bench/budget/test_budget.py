@@ -196,3 +196,10 @@ def test_times_compare_one_kind_of_timing(kind, tmp_path):
             append(path, record(name, f"impl{i}", wall_ms, gpu_ms=gpu_ms and [gpu_ms], **how))
     found = layer_times([tmp_path], "a device", layer("moa-8K32E128D"), 10, ("K", "E", "D"))
     assert found == {(8, 32, 128): expected[0], (8, 8, 128): expected[1]}
+
+
+@pytest.mark.parametrize("sizes, kept", [([100, 105], [0]), ([100, 106], [0, 1]), ([0, 0], [0])])
+def test_rows_are_further_apart_than_the_distance(sizes, kept):
+    less, more = np.array(sizes), np.array([1000, 999])
+    unknown = np.full(2, np.nan)
+    assert list(pareto_front([less, more], unknown, [less, more], 0.05)) == (kept if sizes[0] else [1])

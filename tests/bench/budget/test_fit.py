@@ -145,3 +145,28 @@ def test_module_is_counted(tmp_path, monkeypatch, capsys, warm):
     # of float32: weights and gradients; the input is no activation
     assert code == 0 and held(table)["weights"] == held(table)["gradients"] == 4 * 42
     assert run(capsys, "net.py:make", "--on", "100")[0] == 1
+
+
+@pytest.mark.parametrize("words", [[], ["--train", "--seq-len", "64"]])
+def test_reserved_bytes_are_left_free(words, capsys):
+    _, free = run(capsys, "llm-s", "--on", "80G", *words)
+    needed = held(free)["total"]
+    for reserve, fits in ((80 * 10**9 - needed, True), (80 * 10**9 - needed + 1, False)):
+        code, table = run(capsys, "llm-s", "--on", "80G", "--reserve", str(reserve), *words)
+        assert (code, table["fits"], held(table)) == (int(not fits), fits, held(free))
+        assert table["reserve_bytes"] == reserve
+        fit.main(["llm-s", "--on", "80G", "--reserve", str(reserve), *words])
+        assert f"{reserve:,} bytes are kept for CUDA" in " ".join(capsys.readouterr().out.split())
+
+
+def test_reserve_makes_the_largest_batch_smaller(capsys):
+    most = []
+    for reserve in ("0", "40G"):
+        _, table = run(capsys, "llama3-8b", "--on", "80G", "--context", "1000", "--reserve", reserve)
+        most.append(table["largest"]["batch"])
+    cached = 2 * PUBLIC["llama3-8b"][1] * 1000
+    assert most[0] - most[1] in (40 * 10**9 // cached, 40 * 10**9 // cached + 1)
+    code, table = run(capsys, "llama3-8b", "--on", "all", "--reserve", "200G")
+    assert code == 1 and {row["verdict"] for row in table["rows"]} == {"does not fit"}
+    for row in table["rows"]:
+        assert row["left_bytes"] == row["memory_bytes"] - 200 * 10**9 - row["needed_bytes"]
