@@ -143,7 +143,8 @@ class ClosedForm:
         results, size = _results(entry), _once(entry)
         letters = entry.weight or entry.dims
         outputs = [letter for letter in letters if letter not in (*entry.summed, *TOKENS, *entry.selects)]
-        operands = size // prod(entry.dims[letter] for letter in outputs)
+        # a channel of a convolution reads its own inputs
+        operands = results if entry.kind == "conv" else size // prod(entry.dims[letter] for letter in outputs)
         rows = prod(entry.dims[SELECTED[letter]] for letter in entry.selects)
         is_dense = all(entry.dims[SELECTED[letter]] == entry.weight[letter] for letter in entry.selects)
         if entry.selects and "d_m" in entry.summed:

@@ -9,6 +9,7 @@ from headcount.bench.accounts import Assumptions
 from headcount.bench.card_times import DECODE, FORWARD, PREFILL, TRAINING, table, time_rows
 from headcount.bench.case import Case
 from headcount.bench.hardware import HARDWARE
+from headcount.models.configs.presets import PRESETS
 
 GIVEN = Assumptions()
 
@@ -70,3 +71,8 @@ def test_presets_need_no_torch():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "3\n"
+
+
+def test_every_preset_has_times():
+    for name in PRESETS:
+        assert time_rows(Case.of(name), HARDWARE["h100"], GIVEN), name

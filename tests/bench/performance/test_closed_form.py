@@ -101,3 +101,13 @@ def test_decode_step_reads_weights_and_cache():
 def test_update_reads_and_writes_states():
     recipe = {"weights": 2, "gradients": 2, "master weights": 4, "two moments": 8}
     assert update(1000, recipe).bytes == 1000 * (16 + 14)
+
+
+@pytest.mark.parametrize("preset", ["lightconv", "dynamicconv"])
+def test_channel_of_a_convolution_reads_its_own_inputs(preset):
+    case = Case.of(preset, {}, {"seq_len": 50})
+    entries = [entry for entry in case.ledger if entry.kind == "conv"]
+    found = [one for one in closed(case).forward() if one.name in {entry.path for entry in entries} and one.macs]
+    for kernel, entry in zip(found, entries, strict=True):
+        # inputs, results and the kernels that are weights, 2 bytes each
+        assert kernel.bytes == 2 * (2 * 50 * 1024 + entry.params)
