@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from importlib.resources import files
 from string import Template
 from typing import Any
@@ -13,17 +13,20 @@ from headcount.bench.case import attention_form, layers_of
 from headcount.bench.macs import grid
 from headcount.bench.variants.variant import variant
 from headcount.formulas.symbols import by_letter
+from headcount.models.configs.presets import PRESETS
+from headcount.models.configs.registry import ATTENTIONS
 from headcount.reports import counting
 from headcount.reports.counting import Cell
 from headcount.reports.explorer import tables
 from headcount.reports.explorer.forms import LAYER_ACCOUNTS, VARIANTS, forms
+from headcount.reports.explorer.nodes import ORDER
 from headcount.reports.explorer.terms import FAMILIES
 from headcount.reports.facts import Facts
 
 FILE = "explorer.html"
 SCRIPTS = (
     "exact.js", "words.js", "layers.js", "state.js", "crossings.js", "chart.js", "controls.js", "compare.js",
-    "copies.js", "model.js", "judge.js", "heat.js", "start.js",
+    "copies.js", "model.js", "judge.js", "heat.js", "target.js", "start.js",
 )  # fmt: skip
 """The scripts in the order of the page."""
 FOLDER = files("headcount.reports.explorer") / "template"
@@ -73,6 +76,7 @@ def data(facts: Facts) -> dict[str, Any]:
         "families": FAMILIES,
         "models": facts.result(counting.models),
         "presets": presets,
+        "targets": _targets(facts),
         "papers": {paper: variant(paper).label if paper in VARIANTS else paper for paper in papers},
         "published": tables.tables(facts),
         "heat": heat(facts.audit()),
@@ -127,6 +131,25 @@ def _presets(facts: Facts) -> list[dict[str, Any]]:
             found.setdefault((paper == DECODERS, *sorted(sizes.items())), []).append(one)
     # of a layer's names one that begins as the paper's do, or the first
     return [min(those, key=lambda one: not one["name"].startswith(one["paper"])) for those in found.values()]
+
+
+def _targets(facts: Facts) -> dict[str, Any]:
+    """Return what a TARGET may name: presets with the sizes of their layers, None where the explorer has no such layer,
+    and the letters of the fields of models and layers."""
+    presets, models = {}, {}
+    for name in PRESETS:
+        config = facts.config(name)
+        kinds = set(layers_of(config))
+        sizes = _sizes(next(iter(kinds))) if len(kinds) == 1 else None
+        presets[name] = {"model": config.variant, "variant": config.attention.variant, "sizes": sizes}
+        models[config.variant] = _letters_of(config)
+    return {"presets": presets, "models": models, "layers": {name: _letters_of(ATTENTIONS[name]) for name in VARIANTS}}
+
+
+def _letters_of(config: Any) -> dict[str, str]:
+    """Return the letter of each field that is a whole number."""
+    letters = {field: letter for letter, field in config.fields_by_letter.items() if letter in ORDER}
+    return letters | ({"num_layers": "N"} if "num_layers" in {own.name for own in fields(config)} else {})
 
 
 def _form(config: Any, sizes: Mapping[str, int]) -> str:

@@ -230,6 +230,7 @@ function drawModel() {
       .map(([label, [a, b]]) => `<tr><th scope="row">${escaped(label)}</th><td class="n">${grouped(a)}</td><td class="n">${percent(a, costs.macs)}</td><td class="n">${grouped(b)}</td></tr>`)
       .join("")}</tbody>`;
   const first = [...parts].reduce((most, one) => (one[1][0] > most[1][0] ? one : most));
+  element("model-command").textContent = modelCommand(model, sizes);
   element("model-says").textContent =
     `${model.name}: ${scaled(costs.macs, "auto")} MACs in one forward pass${!modelForm(model).tokens ? "" : ` of ${grouped(sizes.B * sizes.T)} tokens`} and ${scaled(costs.params, "auto")} parameters; ` +
     `most MACs, ${percent(first[1][0], costs.macs)}, are of: ${first[0]}.`;
@@ -272,7 +273,7 @@ function drawNearest(model, sizes, { macs, params }) {
     : "No MoA takes the place of its attention.";
 }
 
-const OF_MODEL = ["model-letters", "model-costs", "model-parts", "model-says", "nearest", "nearest-says", "rank-costs", "rank-why"];
+const OF_MODEL = ["model-command", "model-letters", "model-costs", "model-parts", "model-says", "nearest", "nearest-says", "rank-costs", "rank-why"];
 const MODEL_CHOICES = ["rule", "bytes", "optimizer", "window", "tp", "dp", "macs", "params"];
 
 function listenModel() {
@@ -295,6 +296,7 @@ function listenModel() {
     changeModelSize(letter, event.target.value);
     element(`m-${letter}`)?.focus();
   };
+  element("copy-model").onclick = () => navigator.clipboard?.writeText(element("model-command").textContent);
   element("read-config").onclick = () => {
     try {
       pasted = modelFrom(element("config").value);

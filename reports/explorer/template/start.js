@@ -30,7 +30,7 @@ function listenTabs() {
 
 document.documentElement.classList.add("js");
 buildControls();
-for (const listen of [listenTabs, listenCompare, listenCopies, listenModel, listenJudge, listenHeat]) listen();
+for (const listen of [listenTabs, listenCompare, listenCopies, listenModel, listenJudge, listenHeat, listenTarget]) listen();
 state = fromHash(location.hash);
 draw();
 addEventListener("hashchange", () => {
@@ -58,4 +58,7 @@ window.headcount = {
   rankCosts,
   nearestMoa,
   modelFrom,
+  targetFrom,
+  stateOf,
+  modelCommand,
 };
