@@ -95,6 +95,8 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     replace_jaxtyping()
     argv = list(sys.argv[1:] if argv is None else argv)
     if any(word.partition("=")[0] == "--plan" for word in argv) and argv[0] != "ranks":
+        if "--estimate" in argv:
+            return serve(prog, parser(prog), _refuse_plan, [])
         argv = ["ranks", *argv]
     if argv[:1] and argv[0] in SUBCOMMANDS:
         name = f"{prog} {argv[0]}"
@@ -153,6 +155,10 @@ def command(args: argparse.Namespace, argv: Sequence[str] = ()) -> Result | str 
         return [_make_cases(args)]
 
     return schedule.plan_cases(args, argv, cases)
+
+
+def _refuse_plan(_: argparse.Namespace) -> Result:
+    raise UsageError("--estimate is of one card; headcount fit PRESET --on CARD --plan PLAN has the times of a plan")
 
 
 def _estimate(args: argparse.Namespace) -> Result:

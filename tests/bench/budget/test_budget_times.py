@@ -11,6 +11,7 @@ from headcount.bench.budget import fit, search
 from headcount.bench.budget.__main__ import main
 from headcount.bench.card_times import time_rows
 from headcount.bench.case import Case
+from headcount.bench.commands.count import main as count
 from headcount.bench.hardware import HARDWARE
 from headcount.bench.latency.__main__ import main as latency
 from headcount.models.configs.targets import read
@@ -97,3 +98,15 @@ def test_every_candidate_is_timed(capsys):
     number = re.search(r"([\d,]+) candidates, ([\d,]+) within the budget", printed)[2]
     assert int(number.replace(",", "")) > 10_000
     assert f"of each of the {number} candidates within the budget" in printed
+
+
+@pytest.mark.parametrize("run, line", [
+    (count, "moa-8K8E128D --counter closed-form"), (fit.main, "moa-8K8E128D"), (main, "--macs 1G --limit 1"),
+    (main, "llama3-8b --ranks 8 --global-batch 8 --bytes 80G --limit 1"), (latency, "--estimate moa-8K8E128D"),
+])  # fmt: skip
+@pytest.mark.parametrize("card", ["l40s", "h200-sxm"])
+def test_line_of_expected_times_says_that_another_card_was_measured(run, line, card, capsys):
+    assert run([*line.split(), "--on", card]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    said = "L40S: the same efficiencies and prices, which no measurement there tests."
+    assert "in stored bfloat16 records of the H200 SXM" in printed and (said in printed) == (card == "l40s")

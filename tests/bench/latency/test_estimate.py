@@ -4,6 +4,7 @@ import pytest
 
 from headcount.bench.hardware import HARDWARE, by_device
 from headcount.bench.latency import estimate, roofline
+from headcount.bench.latency.__main__ import main
 from headcount.bench.latency.timing_cases import TimingCase
 from tests.bench.latency.conftest import latency_record
 
@@ -67,3 +68,8 @@ def test_estimate_of_record_uses_executed_work(executed, ms):
     work = dict.fromkeys(("executed_macs", "executed_bytes")) | {"macs": 494_750_000, "least_bytes": 5}
     work |= dict(zip(("executed_macs", "executed_bytes"), executed, strict=False))
     assert roofline.bound_of_record(latency_record(**work)) == pytest.approx(ms / 1000)
+
+
+def test_plan_is_refused_with_the_command_that_takes_it(capsys):
+    assert main(["--estimate", "llama3-8b", "--plan", "tp=2", "--on", "h100-sxm"]) == 2
+    assert "headcount fit PRESET --on CARD --plan PLAN" in capsys.readouterr().err
