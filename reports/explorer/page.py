@@ -11,10 +11,9 @@ import headcount
 from headcount.bench.accounts import ACCOUNTS
 from headcount.bench.case import attention_form, layers_of
 from headcount.bench.macs import grid
+from headcount.bench.targets.target import PRESETS
 from headcount.bench.variants.variant import variant
 from headcount.formulas.symbols import by_letter
-from headcount.models.configs.presets import PRESETS
-from headcount.models.configs.registry import ATTENTIONS
 from headcount.reports import counting
 from headcount.reports.counting import Cell
 from headcount.reports.explorer import tables
@@ -143,7 +142,8 @@ def _targets(facts: Facts) -> dict[str, Any]:
         sizes = _sizes(next(iter(kinds))) if len(kinds) == 1 else None
         presets[name] = {"model": config.variant, "variant": config.attention.variant, "sizes": sizes}
         models[config.variant] = _letters_of(config)
-    return {"presets": presets, "models": models, "layers": {name: _letters_of(ATTENTIONS[name]) for name in VARIANTS}}
+    layers = {name: _letters_of(variant(name).config) for name in VARIANTS}
+    return {"presets": presets, "models": models, "layers": layers}
 
 
 def _letters_of(config: Any) -> dict[str, str]:
