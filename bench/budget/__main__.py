@@ -105,7 +105,8 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     add("--global-batch", type=COUNT, metavar="N", help="sequences of a step over all ranks")
     add("--bytes", metavar="BUDGET", help="most bytes that a rank holds: 80G")
     add("--ranks-per-node", type=COUNT, metavar="N", help="(default: the card's, else 8)")
-    add("--between-nodes", type=RATE, metavar="N", help="bytes per second of a rank to other nodes (default: 50G, in a slot its rate)")
+    text = "bytes per second of a rank to other nodes (default: 50G, in a slot its rate)"
+    add("--between-nodes", type=RATE, metavar="N", help=text)
     add_output(out)
     return out
 
