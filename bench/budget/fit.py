@@ -29,7 +29,7 @@ from headcount.bench.column import BAD, GOOD, Column, bytes_column
 from headcount.bench.counting.count import count
 from headcount.bench.counting.result import Unknown
 from headcount.bench.errors import UsageError
-from headcount.bench.hardware import HARDWARE, by_name, names
+from headcount.bench.hardware import HARDWARE, Hardware, by_name, names
 from headcount.bench.output.arguments import COUNT, ELEMENT, Value
 from headcount.bench.result import Result, Row, Table, columns_of, shown
 from headcount.bench.targets.target import Target, add_target_options, is_configuration, parse_target
@@ -216,6 +216,8 @@ def command(args: argparse.Namespace) -> Result:
     below = [f"Largest {name}: {number:,}." for name, number in most.items() if number]
     if not fits:
         below += list(_advice(demand, room, most))
+    if (sheet := by_name(card)) and (unknown := _unknown_of(sheet, demand.plan)):
+        below.append(f"No times: {unknown} is not known.")
     table = Table("fit", f"{args.target} on {card}, {memory:,} bytes", columns_of(PartRow), rows, notes, below)
     table = replace(table, facts={"memory_bytes": memory, "reserve_bytes": args.reserve, "fits": fits, "largest": most})
     return Result([table, *_times(demand, card)], lambda: sentence)
@@ -224,9 +226,7 @@ def command(args: argparse.Namespace) -> Result:
 def _times(demand: Demand, card: str) -> list[Table[TimeRow]]:
     """Return the times on a card by the closed form, where its rates and, of a plan, its links are known."""
     sheet, plan, target = by_name(card), demand.plan, demand.target
-    if sheet is None or DTYPE not in sheet.macs_per_s:
-        return []
-    if plan is not None and sheet.link_bytes_per_s is None:
+    if sheet is None or _unknown_of(sheet, plan):
         return []
     if has_closed_form(target.spec):
         return [time_table(demand.case, demand.given, plan, demand.training, sheet)]
@@ -234,6 +234,13 @@ def _times(demand: Demand, card: str) -> list[Table[TimeRow]]:
         with suppress(UsageError):
             return [time_table(configuration_case(target), demand.given, plan, demand.training, sheet)]
     return []
+
+
+def _unknown_of(sheet: Hardware, plan: Plan | None) -> str:
+    """Return what is not known of a card that times need; empty where all is."""
+    if DTYPE not in sheet.macs_per_s:
+        return f"the {DTYPE} rate of {sheet.name}"
+    return f"the rate of {sheet.name}'s links in a node" if plan is not None and sheet.link_bytes_per_s is None else ""
 
 
 def _cards(text: str) -> dict[str, int]:

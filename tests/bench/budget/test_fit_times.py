@@ -68,3 +68,13 @@ def test_narrow_weights_decode_faster(capsys):
 def test_bytes_alone_have_no_time(capsys):
     _, found = run("llama3-8b --on 80G", capsys)
     assert len(found["tables"]) == 1
+
+
+@pytest.mark.parametrize("words, unknown", [
+    (["--on", "TPU v4", "--plan", "tp=2"], "the rate of Google TPU v4's links in a node"), (["--on", "TPU v4"], ""),
+    (["--on", "L40S", "--plan", "tp=2"], ""), (["--on", "80G", "--plan", "tp=2"], ""),
+])  # fmt: skip
+def test_missing_times_have_a_reason(words, unknown, capsys):
+    assert main(["llm-s", *words]) == 0
+    printed = capsys.readouterr().out
+    assert (f"No times: {unknown} is not known." in printed) == ("No times" in printed) == bool(unknown)
