@@ -6,7 +6,7 @@ INSTALL := $(PY) -m pip install --disable-pip-version-check -c constraints.txt
 # Hundreds of processes import the packages: write bytecode even where a shell turns it off.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: macs test kernels times nightly matrix readings lint benchmark reports docs clean
+.PHONY: macs test kernels times nightly matrix readings libraries lint benchmark reports docs clean
 
 macs: $(VENV)/.stamp
 	$(PY) -m bench.macs
@@ -44,6 +44,11 @@ matrix: $(VENV)/.stamp
 # What other tools count for three models, with the newest torch of the index. Downloads 5 GB with its CUDA build.
 readings: $(VENV)/.stamp
 	$(PY) -m tests.readings
+
+# What the models of timm and torchvision cost whose figures these print: about half an hour.
+libraries: $(VENV)/.stamp
+	$(INSTALL) timm torchvision >&2
+	$(PY) -m tests.library_counts
 
 lint: $(VENV)/.stamp
 	$(PY) -m ruff check .

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from fractions import Fraction
 from functools import cached_property
@@ -208,9 +208,18 @@ class Facts:
 
     @cached_property
     def figures(self) -> Mapping[str, tuple[PublishedTable, list[Judged]]]:
-        """Return the tables of figures by name, each with its judged cells. Raises Disagreement as all methods do."""
-        loaded = map(tables.load, tables.figure_names())
-        found = {table.name: (table, judge(table, self.cases)) for table in loaded}
+        """Return the papers' tables of figures by name, each with its judged cells. Raises Disagreement as all methods
+        do."""
+        of_libraries = tables.library_names()
+        return self._judged([name for name in tables.figure_names() if name not in of_libraries])
+
+    @cached_property
+    def libraries(self) -> Mapping[str, tuple[PublishedTable, list[Judged]]]:
+        """Return the tables that libraries print of their models, as the tables of figures."""
+        return self._judged(tables.library_names())
+
+    def _judged(self, names: Iterable[str]) -> dict[str, tuple[PublishedTable, list[Judged]]]:
+        found = {table.name: (table, judge(table, self.cases)) for table in map(tables.load, names)}
         check_rows(published.row_of(f"{name},", cell) for name, (_, cells) in found.items() for cell in cells)
         return found
 

@@ -102,10 +102,15 @@ def _papers(args: argparse.Namespace, names: Sequence[str], given: Assumptions) 
     cells = [row for table in figures for row in table.rows]
     return Result(
         itertools.chain(_counted(args, reproduced, counters, given, models), figures),
-        lambda: published.sentence(models, cells),
+        lambda: " ".join([published.sentence(models, cells), *(one for table in figures for one in _shares(table))]),
         strict=args.check,
         remark=peak_memory,
     )
+
+
+def _shares(table: Table) -> Sequence[str]:
+    """Return how many figures the rules of a library's table give; nothing of other tables."""
+    return table.facts.get("shares", ())
 
 
 def _counted(

@@ -68,6 +68,11 @@ QUANTITIES = {
 }
 """The columns of quantities, which follow those of the parameters in this order: the printed number, what the rule
 gives, and related costs."""
+LETTERS_ABOUT = (
+    "products: multiply-accumulates of matrix products and convolutions; batch_norm: elements that batch norms "
+    "normalise by stored statistics; norm: those that layer norms, group norms and batch norms of weights normalise by "
+    "their own; pooling: elements that adaptive pooling averages; params: all parameters."
+)
 NOT_COUNTED = "not counted"
 """In place of a verdict, of a model that could not be counted."""
 MISSED = {"no rule found": "no rule found that prints", "not reproducible": "no rule prints"}
@@ -429,18 +434,70 @@ def _forms(row: figures.Row, case: Case, params: int) -> dict[str, Any]:
 def figures_table(name: str) -> Table[CellRow]:
     """Return the table called ``name``, a row for each printed cell. A row fails where its verdict is not as typed."""
     table = tables.load(name)
+    cells = judge(table, case_of)
     notes = [f"Source: {table.source}, {table.place}. {table.reading}"]
     notes += [table.about] if table.about else []
     notes += [figure.statement for figure in table.columns]
+    facts: dict[str, Any] = {name: getattr(table, name) for name in ("source", "place", "read", "address", "second")}
+    if table.file:
+        facts["shares"] = [one.sentence for one in shares(table, cells)]
+        notes.append(f"{LETTERS_ABOUT} Counted with {table.counted_with}.")
     return Table(
         table.name,
         f"{table.name}: {table.title}",
         columns_of(CellRow),
-        [row_of(f"{table.name},", cell) for cell in judge(table, case_of)],
+        [row_of(f"{table.name},", cell) for cell in cells],
         notes,
         note_column="verdict",
-        facts={name: getattr(table, name) for name in ("source", "place", "read", "address", "second")},
+        facts=facts,
+        detail=bool(table.file),
     )
+
+
+@dataclass(frozen=True)
+class Share:
+    """How many printed figures of a column its rule gives, and how far the column is from the MACs.
+
+    Attributes:
+        table, figure: the name of the table, and the column.
+        printed, reproduced: numbers of its figures.
+        deviations: by row, the figure with all terms that print it over the products, minus 1, in percent; empty of a
+            rule without other terms.
+    """
+
+    table: str
+    figure: figures.Figure
+    printed: int
+    reproduced: int
+    deviations: Mapping[str, Fraction]
+
+    @property
+    def sentence(self) -> str:
+        """The share and the extreme deviations, in words."""
+        text = f"{self.table}, {self.figure.head}: {self.reproduced:,} of {self.printed:,} are {self.figure.expression}"
+        if self.deviations:
+            ends = (choose(self.deviations, key=self.deviations.__getitem__) for choose in (min, max))
+            text += f", off the MACs by {' to '.join(f'{float(self.deviations[row]):+.2f} % ({row})' for row in ends)}"
+        return f"{text}."
+
+
+def shares(table: PublishedTable, cells: Sequence[Judged]) -> list[Share]:
+    """Return the share of each column of a library's table."""
+    found = []
+    for figure in table.columns:
+        own = [cell for cell in cells if cell.figure.name == figure.name]
+        deviations = {}
+        if figure.letters > {"products"}:
+            for cell in own:
+                products, value = int(cell.row.given["products"]), cell.value.low
+                if cell.verdict == "reproduced":
+                    deviations[cell.row.name] = 100 * (value / products - 1)
+                elif "value" in cell.row.explain.get(figure.name, {}):
+                    others = int(cell.row.given["others"])
+                    deviations[cell.row.name] = 100 * ((value + others) / products - 1)
+        reproduced = sum(cell.verdict == "reproduced" for cell in own)
+        found.append(Share(table.name, figure, len(own), reproduced, deviations))
+    return found
 
 
 def row_of(place: str, cell: Judged) -> CellRow:

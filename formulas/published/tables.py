@@ -13,11 +13,12 @@ from importlib.resources.abc import Traversable
 from typing import Any
 
 from headcount.formulas.conventions import CONVENTIONS, TRAINING
+from headcount.formulas.published import library
 from headcount.formulas.published.expressions import expression
 from headcount.formulas.published.figures import EMPTY, QUANTITIES, Figure, Row
 from headcount.formulas.published.rounding import ends, number, read
 from headcount.formulas.published.rules import FORWARD
-from headcount.formulas.published.typed import from_data, parse_toml
+from headcount.formulas.published.typed import UNREAD, from_data, parse_toml
 
 FOLDER = files("headcount.formulas.published")
 READ = ("pdf", "transcription", "repository file", "web page")
@@ -72,6 +73,9 @@ class PublishedTable(Printed):
         set, given: those of every row.
         columns: in a file each is a ``[[figure]]``; a quantity that a row prints needs none.
         rows: in a file each is a ``[[row]]``.
+        file: a CSV file in this folder with the rows of a library's models, as formulas/published/library.py reads it.
+        decimals: decimals of the figures in ``file``, which leaves out last zeros.
+        counted_with: the versions that counted the models of these rows.
         fits: in a file each is a ``[[fit]]``.
         read: one of READ.
         address: where it can be read.
@@ -87,6 +91,9 @@ class PublishedTable(Printed):
     columns: tuple[Figure, ...] = field(default=(), metadata={"key": "figure"})
     rows: tuple[Row, ...] = field(default=(), metadata={"key": "row"})
     fits: tuple[Fit, ...] = field(default=(), metadata={"key": "fit"})
+    file: str = ""
+    decimals: int = 0
+    counted_with: str = field(default="", metadata=UNREAD)
     read: str = ""
     address: str = ""
     second: str = ""
@@ -196,7 +203,17 @@ def names(paper: str | None = None, folder: Traversable = FOLDER) -> tuple[str, 
 
 def figure_names(folder: Traversable = FOLDER) -> tuple[str, ...]:
     """Return the names of all other tables of figures, in order."""
-    return tuple(data["name"] for data in _read_folder(folder) if "row" in data and not _has_rows_of_models(data))
+    return tuple(data["name"] for data in _read_folder(folder) if _has_rows(data) and not _has_rows_of_models(data))
+
+
+def library_names(folder: Traversable = FOLDER) -> tuple[str, ...]:
+    """Return the names of those tables of figures that a library prints of its models, in order."""
+    return tuple(data["name"] for data in _read_folder(folder) if "file" in data)
+
+
+def _has_rows(data: Mapping[str, Any]) -> bool:
+    """Return whether a file is a table of costs."""
+    return "row" in data or "file" in data
 
 
 def _has_rows_of_models(data: Mapping[str, Any]) -> bool:
@@ -206,11 +223,17 @@ def _has_rows_of_models(data: Mapping[str, Any]) -> bool:
 
 def load(name: str, folder: Traversable = FOLDER) -> PublishedTable:
     """Return the table called ``name``. Raises ValueError for an unknown name, rule or way of reading."""
-    found = {data["name"]: data for data in _read_folder(folder) if "row" in data}
+    found = {data["name"]: data for data in _read_folder(folder) if _has_rows(data)}
     check(name in found, f"unknown table {name!r}", (*names(folder=folder), *figure_names(folder)))
-    # a row of a paper that types no verdict is reproduced
-    rows = [{"verdicts": {}} | row for row in found[name]["row"]]
-    table = parse({**found[name], "row": rows})
+    data = found[name]
+    if "file" in data:
+        rows = library.rows(data, folder)
+    else:
+        # a row of a paper that types no verdict is reproduced
+        rows = [{"verdicts": {}} | row for row in data["row"]]
+    table = parse({**data, "row": rows})
+    if table.file:
+        table = replace(table, counted_with=library.read_counts(name, folder)[0])
     check(table.read in ("", *READ), f"read of {name} must be one of {', '.join(READ)}, not {table.read!r}")
     return table
 

@@ -75,7 +75,7 @@ class Refusing(Executor):
         raise AssertionError(f"{call.__name__} is called")
 
 
-@pytest.mark.parametrize("name", ["commands", "method", "moh", "notation", "training"])
+@pytest.mark.parametrize("name", ["commands", "libraries", "method", "moh", "notation", "training"])
 def test_closed_form_pages_count_nothing(name):
     facts = Facts(Refusing(), recount=True)
     made = {path: make(facts) for path, make in template.outputs(template.sources()[name]).items()}
