@@ -61,6 +61,7 @@ COUNTS = {
     "--columns training_flops_per_token mfu --tokens 4194304 --seconds 20 --devices 512 --peak 'H100 SXM bf16'",
     "tables-closed": f"table {CLOSED}",
     "table3": f"table moa-table3 {CLOSED}",
+    "table-libraries": "table timm torchvision --brief",
     "table-moh": f"table moh-llm moh-llama3 moh-vit {CLOSED} --brief",
     "tables-others": f"table dense-anchors transnext moh-table6 moh-table-h jetmoe {CLOSED}",
     "table-md": f"table moa-table3 {CLOSED} --format md",

@@ -115,6 +115,7 @@ def test_wheel_contents(wheel):
     contained = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert contained == expected
     assert any(name.endswith(".jsonl") for name in contained) and any(name.endswith(".toml") for name in contained)
+    assert any(name.endswith("timm_counts.csv") for name in contained)
 
 
 @pytest.mark.parametrize("name, words", [("folders", f"{23 * 29 * 31:,}"), ("modules", "1 passed")])
