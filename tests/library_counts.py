@@ -7,6 +7,7 @@ kept, so that a stopped run goes on.
 Exit codes: 0 success; 2 wrong usage; 3 a library is not installed.
 """
 
+import argparse
 import csv
 import gc
 import sys
@@ -143,13 +144,14 @@ def _first_count(makes: Sequence[Callable[[], nn.Module]], shapes: Sequence[Sequ
     An input without a batch is that of a model that takes a list of images. Raises the first error where none runs.
     """
     errors: list[Exception] = []
-    for device in ("meta", "cpu"):
+    for built_on, run_on in (("meta", "meta"), ("cpu", "meta"), ("cpu", "cpu")):
         for make in makes:
             try:
-                with torch.device(device):
-                    model = make().eval()
-                    tensors = [torch.zeros(tuple(shape)) for shape in shapes]
-                    inputs = [tensors] if len(shapes[0]) == 3 else tensors
+                with torch.device(built_on):
+                    model = make().eval().to(run_on)
+                tensors = [torch.zeros(tuple(shape), device=run_on) for shape in shapes]
+                inputs = [tensors] if len(shapes[0]) == 3 else tensors
+                with torch.device(run_on):
                     return hc.count(model, *inputs)
             except Exception as error:
                 errors.append(error)
@@ -204,12 +206,16 @@ def write(table: PublishedTable) -> None:
     (ROOT / "formulas" / "published" / partial.name).write_bytes(partial.read_bytes())
 
 
+def parser() -> argparse.ArgumentParser:
+    """Return the command line."""
+    out = Parser(prog=PROG, add_help=True, description=__doc__)
+    out.add_argument("table", nargs="*", choices=tuple(LIBRARIES), default=(), help="which to count (default: both)")
+    return out
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Count the models of the tables that are named, by default of all."""
-    arguments = Parser(prog=PROG, description=__doc__)
-    arguments.add_argument("table", nargs="*", choices=(*LIBRARIES, []), default=[], help="timm or torchvision")
-    names = arguments.parse_args(argv).table or LIBRARIES
-    return run(PROG, lambda: _main(names))
+    """Count the models of the tables that are named."""
+    return run(PROG, lambda: _main(parser().parse_args(argv).table or LIBRARIES))
 
 
 def _main(names: Iterable[str]) -> int:
