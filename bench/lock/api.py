@@ -79,7 +79,8 @@ def lock(
         module: the module to count, or what ``count_macs`` takes for it.
         inputs: its positional inputs.
         kwargs: its keyword inputs.
-        input_size, dtypes: sizes of inputs that are made, as ``count_macs`` takes them.
+        input_size: sizes of inputs that are made, as ``count_macs`` takes them.
+        dtypes: types of these inputs.
         keywords: options of ``count_macs``; others are keyword inputs.
 
     Raises:

@@ -25,6 +25,7 @@ def on_files(files, config):
     """Return the theme's files and those of the site."""
     paths = [ROOT / "README.md", ROOT / "ARCHITECTURE.md"]
     paths += [path for folder in FOLDERS for path in sorted((ROOT / folder).iterdir())]
+    paths += sorted((ROOT / "reports/records").glob("*.csv"))
     names = [path.relative_to(ROOT).as_posix() for path in paths]
     own = [File(name, str(ROOT), config.site_dir, use_directory_urls=False) for name in names]
     return Files([*(file for file in files if file.src_dir != config.docs_dir), *own])
@@ -44,3 +45,8 @@ def on_page_content(html, page, config, files):
 def on_post_page(output, page, config):
     """Return the page with a name for the theme's search dialog."""
     return output.replace('role="dialog"', 'role="dialog" aria-label="Search"')
+
+
+def on_post_template(output_content, template_name, config):
+    """Return the page of a missing address with the same name."""
+    return on_post_page(output_content, None, config)
