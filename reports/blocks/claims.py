@@ -42,35 +42,40 @@ claims_csv = File("claims.csv", _data)
 
 def by_paper(facts: Facts) -> str:
     """Return the number of each paper's sentences that hold, and those that fail at the paper's own sizes."""
-    rows, lines = [], []
+    rows, failing = [], []
     for key, paper in facts.claims.papers.items():
-        judged = {one.name: row for one, row in _judged(facts, key)}
-        counts = {f"hold, {name}": holding(row[name] for row in judged.values()) for name in (OWN, ALL, RELEASED)}
-        rows.append({"paper": paper.name, "sentences": len(judged), **counts})
-        failing = [
-            f"{what} at its own sizes: {', '.join(names)}"
-            for what, start in (("does not hold", "fails"), ("holds in part", "holds in"))
-            if (names := [name for name, row in judged.items() if (row[OWN] or "").startswith(start)])
-        ]
-        lines.append(f"- {paper.name}, {'; '.join(failing)}. {link('Each with its numbers', paper.page, paper.name)}.")
-    return document.records(rows, dict.fromkeys([*rows[0]][2:], {"align": "right"})) + "\n\n" + "\n".join(lines)
+        judged = _judged(facts, key)
+        counts = {f"hold, {name}": holding(row[name] for _, row in judged) for name in (OWN, ALL, RELEASED)}
+        rows.append({"paper": link(paper.name, paper.page, paper.name), "sentences": len(judged), **counts})
+        failing += [f"- {_words(one)} ({one.place})" for one, row in judged if row[OWN] == VERDICT[False]]
+    table = document.records(rows, dict.fromkeys([*rows[0]][2:], {"align": "right"}))
+    return "\n".join([table, "", "Fail at the sizes of their own tables:", "", *failing])
 
 
 def sentences(facts: Facts, paper: str) -> str:
-    """Return a summary of a paper's sentences, and a paragraph for each."""
+    """Return a table of a paper's sentences with their verdicts, and a paragraph for each."""
     source, judged = facts.claims.papers[paper], _judged(facts, paper)
-    rows, paragraphs = [row for _, row in judged], [paragraph(sentence, facts) for sentence, _ in judged]
+    rows = [
+        {"sentence": _words(one), "place": one.place} | {name: row[name] for name in (OWN, ALL, RELEASED)}
+        for one, row in judged
+    ]
     counts = holding(row[OWN] for row in rows)
     empty = {key for key in rows[0] if not any(row[key] for row in rows)}
     rows = [{key: value for key, value in row.items() if key not in empty} for row in rows]
     about = f"Source: {source.source}. {source.about} At their own sizes {counts} hold.".replace("  ", " ")
+    paragraphs = [paragraph(sentence, facts) for sentence, _ in judged]
     folded = ["<details><summary>each sentence, with its numbers</summary>", *paragraphs, "</details>"]
     return "\n\n".join([about, document.records(rows), *folded])
 
 
+def _words(sentence: Sentence) -> str:
+    """Return a sentence, in quotation marks where it has the paper's words."""
+    return f'"{sentence.sentence}"' if sentence.quoted == "verbatim" else sentence.sentence
+
+
 @cache
 def _judged(facts: Facts, paper: str) -> list[tuple[Sentence, dict[str, Any]]]:
-    """Return a paper's sentences, each with its row of the table."""
+    """Return a paper's sentences, each with its row of the file."""
     return [
         (one, {"claim": one.name, "place": one.place, "words": one.quoted, **verdicts(one, facts)})
         for one in (*facts.claims.claims, *facts.claims.sentences)
@@ -224,10 +229,9 @@ def threshold_at_own_layers(claim: Claim, facts: Facts) -> str:
 
 
 def quote(sentence: Sentence) -> str:
-    """Return a sentence with its name, its place, its marking, and how it is read."""
-    words = f'"{sentence.sentence}"' if sentence.quoted == "verbatim" else f"*read as*: {sentence.sentence}"
+    """Return a sentence with its place and how it is read."""
     read_as = f" Judged as: {sentence.read_as}." if sentence.read_as else ""
-    return f"**{sentence.name}** ({sentence.place}), {words}{read_as}"
+    return f"**{_words(sentence)}** ({sentence.place}){read_as}"
 
 
 def holding(verdicts: Iterable[str | None]) -> str:

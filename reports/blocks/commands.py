@@ -58,6 +58,16 @@ def parsers(name: str) -> list[argparse.ArgumentParser]:
     return [main.parser(f"headcount {name}"), *(it.parser(f"headcount {name} {other}") for other, it in below.items())]
 
 
+def overview(facts: Facts) -> str:
+    """Return a row for each command: a link to its options, and its line of help."""
+    titles = {name: f"headcount {name}" for name in COMMANDS}
+    rows = [
+        {"command": f"[`{titles[name]}`](#{document.anchor(titles[name])})", "result": about}
+        for name, (_, about) in COMMANDS.items()
+    ]
+    return document.records(rows)
+
+
 def options(facts: Facts) -> str:
     """Return a section for each command with its help, and that of those below it."""
     return "\n\n".join(map(_section, COMMANDS))
