@@ -167,12 +167,13 @@ STATEMENTS = {
         "output, and what routers keep for their losses."
     ),
     "peak": "Peak bytes: what {model} allocates, as executed.",
+    "moved": "Bytes moved: what each operation of the run reads and writes, in the types of its tensors.",
     "prices": "Operations without multiply-accumulates, in no MACs. {prices}",
 }
 """Assumptions of accounts as text, in the order of a table's notes."""
 
 ACCOUNTS: dict[str, Account] = {}
-OF_PRESETS, OF_RUNS = "known of presets alone", "known of a module that runs alone"
+OF_PRESETS, OF_RUNS = "known of presets alone", "known only where the module runs: count one TARGET"
 """Reasons for a missing value."""
 
 CACHED, STEP = ("cached",), ("weight", "cached")
@@ -276,7 +277,7 @@ def active_params(case: "Case | Count", given: Assumptions) -> int:
     """Return the parameters that a token uses. Raises NoAccount where they are not known."""
     found = case.ledger.active_params if isinstance(case, Case) else case.active_params
     if found is None:
-        raise NoAccount("the run selects by value, perhaps parameters")
+        raise NoAccount("the run selects by value, so a token may not use every parameter")
     return found
 
 
@@ -560,13 +561,13 @@ _other_flops("elementwise", "elementwise_flops")
 _other_flops("other\noperations", "other_flops", width=19)
 
 
-@Account("bytes\nmoved", of_runs=True, of_heads=False, of="bytes")
+@Account("bytes\nmoved", "moved", of_runs=True, of_heads=False, of="bytes")
 def bytes_moved(count: "Count", given: Assumptions) -> int | None:
     """Return the bytes that operations move as they are executed, each by itself."""
     return count.bytes_moved
 
 
-@Account("MACs per\nbyte moved", of_runs=True, of_heads=False, **INTENSITY)
+@Account("MACs per\nbyte moved", "moved", of_runs=True, of_heads=False, **INTENSITY)
 def intensity(count: "Count", given: Assumptions) -> Fraction:
     """Return the MACs per byte that operations move as they are executed."""
     if count.intensity is None:
@@ -632,12 +633,14 @@ def ideal_statement(cases: Iterable[Case]) -> str:
     return " ".join(f"Ideal: {text}" for text in texts)
 
 
-def value_of(name: str, case: "Case | Count", given: Assumptions) -> Any:
-    """Return the value of an account of a closed form, or of a module that has run.
+def value_of(name: str, case: "Case | Count", given: Assumptions, run: "Count | None" = None) -> Any:
+    """Return the value of an account of a closed form, or of a module that has run; ``run`` is the case's, if it ran.
 
     Raises NoAccount or UsageError where there is none.
     """
     account = ACCOUNTS[name]
+    if account.of_runs and run is not None:
+        case = run
     if isinstance(case, Case):
         if account.of_runs:
             raise NoAccount(OF_RUNS)
@@ -659,12 +662,14 @@ def known(value: "int | Unknown") -> int:
     raise NoAccount(value.reason)
 
 
-def values(names: Sequence[str], case: "Case | Count", given: Assumptions) -> tuple[dict[str, Any], dict[str, str]]:
+def values(
+    names: Sequence[str], case: "Case | Count", given: Assumptions, run: "Count | None" = None
+) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the raw values of accounts by name, and the reason for each that is None."""
     found, missing = {}, {}
     for name in names:
         try:
-            found[name] = value_of(name, case, given)
+            found[name] = value_of(name, case, given, run)
         except (NoAccount, UsageError) as reason:
             found[name], missing[name] = None, str(reason)
     return found, missing

@@ -36,6 +36,11 @@ from headcount.models.configs.presets import PRESETS
 from headcount.models.configs.suggest import did_you_mean
 from headcount.models.configs.targets import has_closed_form, make, read, split
 
+SUMMARY = ("input_data", "depth", "verbose")
+"""Options of torchinfo's summary that ``summary`` has."""
+TORCHINFO = ("col_names", "col_width", "row_settings", "device", "mode", "batch_dim", "cache_forward_pass")
+"""Options of torchinfo's summary that this one does not have."""
+
 
 class FunctionModule(nn.Module):
     """A function as a module; of a module's method, that module is inside."""
@@ -99,6 +104,10 @@ def resolve_call(
         raise TypeError(
             f"{type(model).__name__} takes {names}: give tensors, or sizes, as hc.count(model, (1, 3, 224, 224))"
         )
+    options = [name for name in kwargs if name in SUMMARY or name in TORCHINFO]
+    if options and not _accepts(model.forward, args, kwargs):
+        takes = f"hc.summary takes {', '.join(SUMMARY)}, and hc.count the inputs, or their sizes as input_size"
+        raise TypeError(f"{type(model).__name__} takes no {', '.join(options)}; {takes}")
     return model, args, kwargs
 
 
@@ -232,12 +241,14 @@ def count_macs(
         target = parse_target(module, Namespace(set=[], input=[], backward=backward, **chosen))
         return count(target)
     module, args, kwargs = resolve_call(module, inputs, {**(kwargs or {}), **forward}, input_size, dtypes)
-    trace = record(module, args, kwargs, backward=backward, training=training)
+    try:
+        trace = record(module, args, kwargs, backward=backward, training=training)
+    except Exception as error:
+        if input_size is not None or (len(inputs) == 1 and _are_sizes(inputs[0])):
+            sizes = ", ".join(str(tuple(tensor.shape)) for tensor in args)
+            error.add_note(f"The inputs were made from sizes, {sizes}; a size has the batch first: (1, 3, 224, 224).")
+        raise
     return count_contractions(trace, elementwise=elementwise, inputs=inputs_of(args, kwargs), **options)
-
-
-TORCHINFO = ("col_names", "col_width", "row_settings", "device", "mode", "batch_dim", "cache_forward_pass")
-"""Options of torchinfo's summary that this one does not have."""
 
 
 @dataclass(frozen=True)

@@ -124,5 +124,6 @@ def require_package(package: str) -> None:
 
 
 def missing(package: str) -> str:
-    """Return the message for a package that is not installed."""
-    return f"{package} is missing: pip install {package}; closed forms need no package: --counter closed-form"
+    """Return the message for a package that is not installed; without torch there are closed forms."""
+    closed = "; without it: headcount count PRESET --counter closed-form" if package == "torch" else ""
+    return f"{package} is missing: pip install {package}{closed}"

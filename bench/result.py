@@ -106,11 +106,15 @@ def columns_of(row: type[Row]) -> list[Column]:
 
 
 def to_json(value: Any) -> Any:
-    """Return ``value`` as JSON: a dataclass by its ``to_json``, else by its fields; a fraction as a decimal."""
+    """Return ``value`` as JSON: a dataclass by its ``to_json``, else by its fields; a fraction as a decimal.
+
+    A row without failures has none in JSON.
+    """
     if hasattr(value, "to_json"):
         return value.to_json()
     if is_dataclass(value):
-        return {one.name: to_json(getattr(value, one.name)) for one in fields(value)}
+        names = [one.name for one in fields(value)]
+        return {name: to_json(getattr(value, name)) for name in names if name != "failures" or value.failures}
     if isinstance(value, Mapping):
         return {key: to_json(one) for key, one in value.items()}
     if isinstance(value, list | tuple):

@@ -59,8 +59,10 @@ def _main(words: list[str]) -> int:
             if options.print_completion:
                 print(completion(options.print_completion))
                 return 0
-        unknown = f"unknown command {words[0]!r}" if words else "no command"
-        raise UsageError(f"{unknown}; {choices(words[0] if words else '', COMMANDS)}")
+        if not words:
+            parser().print_help()
+            return UsageError.exit_code
+        raise UsageError(f"unknown command {words[0]!r}; {choices(words[0], COMMANDS)}")
     module, _ = COMMANDS[words[0]]
     return import_module(f"headcount.{module}").main(words[1:], prog=f"{PROG} {words[0]}")
 

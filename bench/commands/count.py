@@ -211,7 +211,7 @@ def _module(args: argparse.Namespace) -> Result:
     if args.plot:
         module.plot(args.plot, found, args.depth)
     if args.columns and case:
-        printed.append(columns.table_of([case], text, args.columns, given))
+        printed.append(columns.table_of([case], text, args.columns, given, run=found))
     elif args.columns:
         printed.append(columns.of_module(found, text, args.columns, given))
     if args.on and case:

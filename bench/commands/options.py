@@ -74,7 +74,7 @@ def assumptions_of(args: argparse.Namespace) -> Assumptions:
     if args.rules:
         values["rule"] = args.rules[0]
     if values and not args.columns and not getattr(args, "on", None):
-        raise UsageError(f"{', '.join(OPTIONS.get(name, flag(name)) for name in values)} needs --columns")
+        raise UsageError(f"{', '.join(OPTIONS.get(name, flag(name)) for name in values)}: give --columns that use it")
     if len(args.rules or ()) > 1:
         raise UsageError(
             f"--columns take one of --rules, not {', '.join(args.rules)}; headcount compare PRESET --rules "

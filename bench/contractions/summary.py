@@ -205,7 +205,7 @@ def table(count: "Count", notes: Sequence[str], depth: int | None) -> Table[Modu
     below = [f"{label}: {DASH if value is None else f'{value:,}'}" for label, value in totals.items()]
     below.insert(list(totals).index("Bytes of weights") + 1, weights_by_type(count.params))
     if count.active_params is None:
-        below.append("Active params are not known: the run selects by value, perhaps parameters.")
+        below.append("Active params are not known: the run selects by value, so a token may not use every parameter.")
     below += [f"Did not run: {', '.join(path or MODEL for path in uncalled)}"] if uncalled else []
     columns = columns_of(ModuleRow)
     return Table(

@@ -53,7 +53,7 @@ def decode_step(
     tokens = next((name for name in IDS if name in inputs), None)
     if name is None or tokens is None:
         takes = ", ".join(names)
-        known = "caches and steps are known of presets, layers and decoders with past_key_values"
+        known = "a cache is known of presets, layers by letters and Hugging Face decoders"
         raise UserCodeError(f"{known}; {type(module).__name__} takes {takes}")
     ids = inputs.pop(tokens)
     length = context or ids.shape[1]

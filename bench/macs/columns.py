@@ -69,7 +69,7 @@ def with_accounts(
             columns.append(replace(column, key=key, head=head, value=partial(_account, key)))
     rows = []
     for row in table.rows:
-        found, missing = values(names, row.case, given)
+        found, missing = values(names, row.case, given, row.run if isinstance(row, MemoryRow) else None)
         if of_heads and row.case.ideal:
             of_ideal, reasons = values(of_heads, row.case.ideal, given)
         else:
@@ -131,12 +131,21 @@ def selected(table: Table, names: Sequence[str]) -> Table:
 
 @dataclass(frozen=True)
 class MemoryRow(Row):
-    """A model, or a form of it, with the accounts that the user chooses; ``about`` is what JSON says of the model."""
+    """A model, or a form of it, with the accounts that the user chooses.
+
+    Attributes:
+        row: its name.
+        case: its closed form, or its count.
+        about: what JSON says of the model.
+        accounts: the columns' values.
+        run: the count of a closed form's module, where it ran.
+    """
 
     row: str
     case: Case | Count
     about: Mapping[str, Any]
     accounts: Accounts = Accounts()
+    run: Count | None = None
 
     @property
     def notes(self) -> list[str]:
@@ -154,8 +163,17 @@ def of_module(count: Count, heading: str, names: Sequence[str], given: Assumptio
     return with_accounts(_memory(heading, Column("row", "model", code=True), [], [row]), names, given, MODEL, False)
 
 
-def table_of(sides: Sequence[Case | Count], heading: str, names: Sequence[str], given: Assumptions) -> Table[MemoryRow]:
-    """Return a table with a row for each case, and one for its ideal form, if any, and for each count of a module."""
+def table_of(
+    sides: Sequence[Case | Count],
+    heading: str,
+    names: Sequence[str],
+    given: Assumptions,
+    run: Count | None = None,
+) -> Table[MemoryRow]:
+    """Return a table with a row for each case, and one for its ideal form, if any, and for each count of a module.
+
+    ``run`` is the count of the only case's module, which is not that of the ideal form.
+    """
     inputs: dict[str, list[str]] = {}
     rows = []
     for case in sides:
@@ -168,7 +186,8 @@ def table_of(sides: Sequence[Case | Count], heading: str, names: Sequence[str], 
             forms["ideal"] = case.ideal
         for form, one in forms.items():
             label = f"{case.name}, {form}" if form else case.name
-            rows.append(MemoryRow(label, one, {"preset": case.preset, "form": form, "input": dict(case.lengths)}))
+            about = {"preset": case.preset, "form": form, "input": dict(case.lengths)}
+            rows.append(MemoryRow(label, one, about, run=None if form else run))
     notes = [f"Input of {', '.join(those)}: {lengths}." for lengths, those in inputs.items()]
     cases = [case for case in sides if isinstance(case, Case)]
     notes += dict.fromkeys(note for case in cases for note in case.notes)

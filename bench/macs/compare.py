@@ -107,6 +107,17 @@ def kind_in(side: Compared) -> Callable[[Entry], str]:
     return attrgetter("kind")
 
 
+def _input_notes(a: Compared, b: Compared) -> list[str]:
+    """Return the names of the two sides with their inputs, one sentence where the inputs are the same."""
+    inputs = [
+        ", ".join(side.count.inputs) if isinstance(side, CountedCase) else describe_input(side.lengths)
+        for side in (a, b)
+    ]
+    if inputs[0] == inputs[1]:
+        return [f"A: {a.name}. B: {b.name}. Input: {inputs[0]}."]
+    return [f"{letter}: {side.name}, input {text}." for letter, side, text in zip("AB", (a, b), inputs, strict=True)]
+
+
 def lengths_note(a: Compared, b: Compared) -> list[str]:
     """Return a sentence where the two sides have inputs of other sizes; both must state them."""
     for names, what in ((("tgt_len", "seq_len", "T"), "tokens"), (("batch_size",), "sequences")):
@@ -136,8 +147,7 @@ def tables(a: Compared, b: Compared, counters: Sequence[str], device: str | None
     Two user modules have no known blocks: their differences are by term and by parameter.
     """
     macs = macs_by_rule(a, b)
-    inputs = dict.fromkeys(describe_input(side.lengths) for side in (a, b))
-    notes = [f"A: {a.name}. B: {b.name}. Input: {'; '.join(inputs)}."]
+    notes = _input_notes(a, b)
     notes += lengths_note(a, b)
     notes += [f"{rule.head}: {rule.statement}" for rule in macs]
     title = f"{a.name} against {b.name}"

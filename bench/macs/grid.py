@@ -130,10 +130,10 @@ def columns(grid: Grid, first: GridRow) -> list[Column]:
     if routed:
         found.append(params_column("active_params", "params\nactive", priority=5))
     found.append(macs_column("eq19_macs", "Eq. 19\nsame d_m", priority=5))
-    found.append(ratio("to_mha", "exact / MHA\nsame d_m"))
-    found.append(ratio("to_inner", "exact / MHA\nsame inner width"))
+    found.append(ratio("to_mha", "MACs over MHA\nsame d_m"))
+    found.append(ratio("to_inner", "MACs over MHA\nsame inner width"))
     if first.ideal:
-        found.append(ratio("ideal_to_dense", "ideal / MHA\nsame h, g"))
+        found.append(ratio("ideal_to_dense", "ideal over MHA\nsame h, g"))
     return found
 
 
@@ -236,8 +236,9 @@ class GridCount:
 
     @property
     def summary(self) -> str:
-        """The numbers of points."""
-        return f"{plural(len(self.rows), 'point')}, {len(self.left_out)} left out"
+        """The number of points, and of those that cannot be built where there are any."""
+        left_out = f", {len(self.left_out)} left out" if self.left_out else ""
+        return f"{plural(len(self.rows), 'point')}{left_out}"
 
 
 def count_grid(grid: Grid, counters: Sequence[str] = (), device: str | None = None) -> GridCount:
@@ -306,7 +307,7 @@ def table(found: GridCount, name: str = "grid") -> Table[GridRow]:
         columns(grid, first),
         found.rows,
         above=["; ".join(fixed) + "." if fixed else "Every size is given.", about],
-        below=[*found.left_out, f"{found.summary}."],
+        below=found.left_out,
         note_column="to_inner",
     )
 

@@ -137,7 +137,8 @@ def _elementwise_table(count: Count) -> Table[ElementwiseRow]:
 def counters_table(tools: Sequence[ToolCount], check: bool = False) -> Table[CounterRow]:
     """Return each counter's count. One that failed is a failure; with ``check`` so is one that is not explained."""
     rows = [_counter_row(tool, check) for tool in tools]
-    return Table("module-counters", "counters", columns_of(CounterRow), rows, note_column="verdict")
+    above = ["Explained: the calls of the run give the whole error, by the rules in the tool's source."]
+    return Table("module-counters", "counters", columns_of(CounterRow), rows, above=above, note_column="verdict")
 
 
 def _counter_row(tool: ToolCount, check: bool) -> CounterRow:

@@ -229,7 +229,8 @@ def _locate(target: str, folder: Path, root: str | None) -> str:
         return str(folder / target)
     is_path = file.endswith(".py")
     if root and not (is_path and is_below(folder / file, root)):
-        raise ValueError(f"{target} would run code from outside of the table's folder; --trust allows it")
+        what = "code from outside of the table's folder" if is_path else "installed code"
+        raise ValueError(f"{target} would run {what}; --trust allows it")
     return f"{folder / file}:{name}" if is_path else target
 
 
@@ -300,7 +301,7 @@ def _rules_found(table: PublishedTable, models: _Models) -> Iterator[tuple[Table
         sentence = _found(figure.head, tried, total)
         below = [sentence]
         if total < MIN_ROWS:
-            below.append(f"{plural(total, 'row')}: below {MIN_ROWS} rows a rule may fit by chance.")
+            below.append(f"Only {plural(total, 'row')}: a rule may fit by chance.")
         rows = [RuleRow(one.rule, one.prints, one.deviation) for one in tried]
         title = f"{table.name}: {table.title}"
         yield Table(f"{table.name}-{name}", title, columns_of(RuleRow), rows, _source(table), below), sentence

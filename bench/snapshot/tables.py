@@ -28,9 +28,9 @@ class ChangeRow(Row):
     target: str | None = shown(Column, "target", code=True, wraps=12)
     path: str = shown(Column, "module", code=True, wraps=20)
     quantity: str = shown(Column, "quantity", priority=0)
-    kind: str = shown(Column, "kind", priority=3)
+    kind: str = shown(Column, "kind", priority=4)
     what: str = shown(Column, "what", priority=0)
-    sizes: str = shown(Column, "sizes", priority=2, wraps=12)
+    sizes: str = shown(Column, "sizes", wraps=12)
     failures: Sequence[str] = field(default=(), kw_only=True)
 
     @property
@@ -43,8 +43,8 @@ class ChangeRow(Row):
 class LockedChange(ChangeRow):
     """A change of a count from what was locked."""
 
-    locked: int = shown(Column, "locked", kind="int")
-    counted: int = shown(Column, "counted", kind="int")
+    locked: int = shown(Column, "locked", kind="int", priority=2)
+    counted: int = shown(Column, "counted", kind="int", priority=3)
     difference: int = shown(Column, "change", kind="int", sign=True, priority=0)
     percent: Fraction | None = shown(Column, "%", kind="fixed", digits=1, sign=True, priority=0)
 

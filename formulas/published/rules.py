@@ -17,6 +17,8 @@ PARAMETERS = {
     "all without embeddings": "N - N_embedding",
     "active without embeddings": "N_active - N_embedding",
 }
+UNITS = {" MACs": "macs", " FLOPs": "2 * macs"}
+"""Units of a cost, each with its expression."""
 LENGTHS = tuple(2**power for power in range(7, 18))
 """Sequence lengths tried where a rule does not print a cost."""
 Applies = Callable[[Row, str], str]
@@ -52,9 +54,8 @@ def _units(figure: Figure) -> dict[str, str]:
     quantity = figure.quantity
     if quantity in ("macs", "flops"):
         # a column of FLOPs may hold MACs, and the other way round
-        costs = {" MACs": "macs", " FLOPs": "2 * macs"}
-        own = next(name for name, text in costs.items() if text == value)
-        costs = {own: value, **costs}
+        own = next(name for name, text in UNITS.items() if text == value)
+        costs = {own: value, **UNITS}
         return costs | {f"{own} per token": f"{value} / T", f"{own} per sample": f"{value} / samples"}
     if quantity in ("training_flops", "training_flops_per_token"):
         costs = {"": value, " MACs for FLOPs": f"{value} / 2"}
@@ -106,12 +107,20 @@ def try_rules(row: Row, figure: Figure, value: Interval, cases: Cases, why_not: 
     # the column's own rule, in another unit or at another length, comes before other rules
     prints = [(one, found) for one, found in prints if one.rule == figure.rule] or prints
     if prints:
-        shown = " and ".join(f"{one.name} gives {figure.format(found, printed)}" for one, found in prints)
+        shown = " and ".join(f"{_words(one, figure)} {figure.format(found, printed)}" for one, found in prints)
         return "explained", f"by the rule {figure.format(value, printed)}; {shown}"
     shown = ", ".join(f"{one.name} {figure.format(found, printed)}" for one, found in changed)
     lengths = f", nor is it printed at T = {LENGTHS[0]}, {LENGTHS[1]}, … {LENGTHS[-1]:,}" if longer else ""
     ratio = fixed(value.low / figure.scale / number(printed), 4)
-    return "no rule found", f"by the rule / printed = {ratio}; no rule tried prints it: {shown}{lengths}"
+    off = f"the rule gives {ratio} times the printed number"
+    return "no rule found", f"{off}; no rule tried prints it: {shown}{lengths}"
+
+
+def _words(one: Attempt, figure: Figure) -> str:
+    """Return the words before the number of an attempt that prints a cell."""
+    if one.rule == figure.rule and one.change in UNITS:
+        return f"the column headed {figure.head} holds{one.change},"
+    return f"{one.name} gives"
 
 
 def _at_other_rules(row: Row, figure: Figure, cases: Cases, why_not: Applies) -> Iterator[tuple[Attempt, Interval]]:

@@ -94,11 +94,15 @@ def split_lengths(words: Sequence[str]) -> tuple[list[str], dict[str, int]]:
 def parse(spec: str, words: Sequence[str]) -> dict[str, Any]:
     """Return the fields of a preset or a layer from words by field or letter.
 
+    A layer takes the letters of the others too: D and d_h are the head width of each.
     Raises ConfigError, with the valid ones, for any other.
     """
     if not is_layer(spec):
         return parse_overrides(spec, words)
-    return parse_fields(f"a layer of {spec}", words, field_types(None, spec), ATTENTIONS[spec].fields_by_letter)
+    letters = dict(ATTENTIONS[spec].fields_by_letter)
+    for other in ATTENTIONS.values():
+        letters |= {letter: field for letter, field in other.fields_by_letter.items() if letter not in letters}
+    return parse_fields(f"a layer of {spec}", words, field_types(None, spec), letters)
 
 
 def read(text: str, words: Sequence[str] = ()) -> tuple[str, dict[str, Any], dict[str, int]]:

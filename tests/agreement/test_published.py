@@ -40,7 +40,7 @@ def test_changed_number_changes_verdict():
 
     first, *_ = judged("630M")
     assert first.verdict == "no rule found" and first.difference == "628,879,360 prints 628M, not 630M"
-    assert first.because.startswith("by the rule / printed = 0.9982; ")
+    assert first.because.startswith("the rule gives 0.9982 times the printed number; ")
     # one rounded number, and no digits of the column are cut off
     first, *others = judged("629M")
     assert first.verdict == "reproduced" and not first.figure.truncated

@@ -84,6 +84,26 @@ def test_habits_of_torchinfo():
         hc.count(model)
 
 
+def test_options_of_summary_are_refused_by_name():
+    with pytest.raises(
+        TypeError, match="^Net takes no depth; hc.summary takes input_data, depth, verbose, and hc.count"
+    ):
+        hc.count(Net(), X, depth=1)
+    with pytest.raises(TypeError, match="^Net takes no input_data; "):
+        hc.count(Net(), input_data=X)
+
+
+def test_failed_run_of_sizes_names_them():
+    with pytest.raises(ValueError, match="expected 4D input") as caught:
+        hc.count(torch.nn.BatchNorm2d(3), (3, 5, 7))
+    assert caught.value.__notes__ == [
+        "The inputs were made from sizes, (3, 5, 7); a size has the batch first: (1, 3, 224, 224)."
+    ]
+    with pytest.raises(ValueError, match="expected 4D input") as caught:
+        hc.count(torch.nn.BatchNorm2d(3), torch.ones(3, 5, 7))
+    assert not hasattr(caught.value, "__notes__")
+
+
 def test_summary_without_inputs_has_parameters():
     shared = torch.nn.Linear(3, 5)
     shared.bias.requires_grad_(False)

@@ -51,7 +51,10 @@ FORM = ledger(
 
 
 def test_typed_verdict_has_no_influence():
-    tried = "7,000 prints 7k, not 9k; by the rule / printed = 0.7778; no rule tried prints it: exact MACs 7.00k, "
+    tried = (
+        "7,000 prints 7k, not 9k; the rule gives 0.7778 times the printed number; no rule tried prints it: "
+        "exact MACs 7.00k, "
+    )
     found, because = verdict({"macs": "9k"}, Case(FORM), verdicts={"macs": "explained"})
     assert found == "no rule found" and because.startswith(tried)
     assert verdict({}, Case(FORM)) == ("no printed value", "")
@@ -63,7 +66,7 @@ def test_two_columns_give_worse_status():
     case = Case(released, ledger(Entry("x", "scores", {"k": 3, "T": 2000})))
     found, because = verdict({"macs": "9k", "params": "5k", "activated": "90%"}, case, COLUMNS, note="A note")
     assert found == "no rule found"
-    assert because.startswith("8,000 prints 8k, not 9k; by the rule / printed = 0.8889; ")
+    assert because.startswith("8,000 prints 8k, not 9k; the rule gives 0.8889 times the printed number; ")
     assert because.endswith("activated 75.00%; A note") and "; A note; A note; 75 prints 75%, not 90%; " in because
     assert verdict({"macs": "8k", "params": "5k", "activated": "75%"}, case, COLUMNS) == ("reproduced", "")
 

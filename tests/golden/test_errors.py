@@ -21,7 +21,6 @@ ROUTING = (
 CAMPAIGN = "latency campaign --device cpu --out-dir d"
 
 HEADCOUNT = [
-    ("", 2, ["table", "latency", "derive", "budget", "routing", "lock"]),
     ("tabel", 2, ["'tabel'", "table"]),
     ("xyz", 2, ["'xyz'", "table", "routing"]),
     ("--format json", 2, ["--format json"]),
@@ -225,7 +224,7 @@ ENDINGS = [
 ROWS = HEADCOUNT + COUNTS + LATENCY + FIT + DERIVE_BUDGET + ROUTING_LOCK
 
 
-@pytest.mark.parametrize("line, code, words", ROWS, ids=[line or "(nothing)" for line, _, _ in ROWS])
+@pytest.mark.parametrize("line, code, words", ROWS, ids=[line for line, _, _ in ROWS])
 def test_error(line, code, words, folder, warm):
     before = sorted(folder.iterdir())
     ended = run(line)

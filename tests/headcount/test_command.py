@@ -17,6 +17,11 @@ def test_interrupt_during_import(monkeypatch):
     assert (ended.code, ended.err) == (130, "\nheadcount: interrupted\n")
 
 
+def test_no_command_prints_help():
+    ended = run("")
+    assert (ended.code, ended.err) == (2, "") and all(f"\n  {name} " in ended.out for name in command.COMMANDS)
+
+
 def complete(script, *words):
     """Return the completions that bash offers for the last of ``words`` after headcount."""
     line = " ".join(f"'{word}'" for word in ("headcount", *words))

@@ -2,6 +2,8 @@
 
 import pytest
 
+import headcount as hc
+
 CLOSED = ["--counter", "closed-form"]
 
 
@@ -42,6 +44,13 @@ def test_ideal_columns_match_hand_formulas(tables):
     assert dense - baseline == 12 * 768 * (3 + 9 + 2)
     row = tables("table", "moh-llm", "--columns", "decode_macs", *CLOSED)["moh-llm"][0]["accounts"]
     assert row["decode_macs_ideal"] is None and row["missing"] == {"decode_macs_ideal": "every head is used"}
+
+
+def test_preset_that_ran_has_bytes_moved(tables):
+    layer = "moh:h=7,s=2,r=3,d_m=11,d_h=5,T=13"
+    row, ideal = tables("count", layer, "--columns", "bytes_moved")["memory"]
+    assert row["bytes_moved"] == hc.count(layer).bytes_moved > 0
+    assert ideal["bytes_moved"] is None
 
 
 def test_table_with_columns(command):
