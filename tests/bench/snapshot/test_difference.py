@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 
 from headcount.bench.contractions.audit import UNKNOWN, AuditLine
 from headcount.bench.counting.result import WRITTEN_ELEMENTWISE, Count, Parameter
+from headcount.bench.result import columns_of
 from headcount.bench.snapshot import difference, file
 from headcount.bench.snapshot.difference import ELEMENTWISE, MACS, PARAMS, equal, summary
-from headcount.bench.snapshot.tables import COMPARED, LOCKED, LockedFact, tables
+from headcount.bench.snapshot.tables import COMPARED, LOCKED, LockedChange, LockedFact, tables
 from headcount.formulas.ledger import Entry, Ledger
 
 
@@ -150,3 +151,9 @@ def test_file_roundtrip_in_any_order(terms):
     assert equal(one, again) and again.macs == one.macs
     assert file.text(one) == file.text(count(*reversed(terms), inputs=one.inputs, versions=one.versions))
     assert file.text(again) == file.text(one)
+
+
+def test_narrow_table_keeps_sizes_before_locked_numbers():
+    # columns of the largest priority are hidden first
+    priority = {column.key: column.priority for column in columns_of(LockedChange)}
+    assert priority["sizes"] < priority["locked"] < priority["counted"] < priority["kind"]
