@@ -104,9 +104,7 @@ class RankCost:
         for layers in runs.values():
             number = gcd(*(entry.times for entry in layers))
             inside.append(divide(sum(map(_results, layers)), number))
-            # a norm of the layer itself is as large as the layer's input
-            norms = (e for e in layers if e.kind in ("norm", "rms_norm") and not block_path(e.path))
-            inputs += next((norm.size for norm in norms), 0)
+            inputs += number * _input(layers)
         return everything - sum(map(_results, self.again)) + inputs + max(inside)
 
     def gathered_params(self) -> Size:
@@ -128,14 +126,20 @@ class RankCost:
         outside, inside = sum(map(_results, runs.pop("", ()))), [0]
         for layers in runs.values():
             number = gcd(*(entry.times for entry in layers))
-            norms = (divide(e.size, e.times) for e in layers if e.kind in ("norm", "rms_norm"))
-            inside.append(divide(sum(map(_results, layers)), number) + next(norms, 0))
+            inside.append(divide(sum(map(_results, layers)), number) + _input(layers))
         return outside + max(inside)
 
 
 def _is_sent(one: Transfer) -> bool:
     """Return whether anything leaves the rank."""
     return one.group != 1 and one.own != 0
+
+
+def _input(layer: Iterable[Entry]) -> Size:
+    """Return the elements of a layer's input: what an operation on all of a token outside of blocks reads."""
+    tokens = ("B", "T", "d_m")
+    outside = (entry for entry in layer if entry.dims.keys() >= {*tokens} and not block_path(entry.path))
+    return next((prod(map(entry.dims.__getitem__, tokens)) for entry in outside), 0)
 
 
 def _whole(size: Size | Fraction) -> Size:
@@ -545,11 +549,13 @@ def _gathered_keys(entries: Sequence[Entry], plan: Plan, block: _Block) -> Itera
     """Iterate over the collectives of keys and values, whose tokens are divided over cp, or over the experts' ranks."""
     axis = "ep" if block.mode == DISPATCHED and plan.cp == 1 else "cp"
     group = getattr(plan, axis)
+    if group != 1 and not any(_is_product(entry) and "S" in entry.dims for entry in entries):
+        raise PlanError(f"{axis}={group}: no closed form of the keys and values of {block_path(entries[0].path)}")
     for entry in entries:
         reads_keys = _is_product(entry) and "S" in entry.dims and "d_m" in entry.weight
         if group == 1 or not reads_keys or "router" in entry.path.split("."):
             continue
-        if not entry.path.endswith(("k_proj", "v_proj", "kv_down_proj", "k_rotary_proj")):
+        if not entry.path.endswith(("k_proj", "v_proj", "kv_proj", "kv_down_proj", "k_rotary_proj")):
             raise PlanError(f"{axis}={group}: no closed form of keys and values that {entry.path} computes")
         if plan.ring and any(map(_reads_latents, entries)):
             raise PlanError(f"cp={group}:ring: latents are gathered, not sent around; choose cp={group}")
@@ -607,8 +613,8 @@ def _weights(form: Ledger, on_rank: Ledger, plan: Plan, blocks: Mapping[str, _Bl
 def _sees_a_part(entry: Entry, plan: Plan, block: _Block) -> bool:
     """Return whether the ranks of tp have the same weight and only a part of its gradient each."""
     if "E" in entry.selects or _is_divided(entry, block):
-        # latents, and rotary keys of all heads, feed the heads of each rank
-        return bool(entry.weight.keys() & {"d_c", "d_q", "d_r"}) and "h" not in entry.weight
+        # latents, rotary keys of all heads, and norms of each head, feed the heads of each rank
+        return bool(entry.weight.keys() & {"d_c", "d_q", "d_r", "d_h"}) and not entry.weight.keys() & {"h", "g"}
     return block.mode == SHARED or plan.sp and block.mode in (DISPATCHED, OUTSIDE)
 
 
@@ -622,6 +628,8 @@ def _replicas(entry: Entry, plan: Plan, block: _Block) -> Size:
 def _shard(entry: Entry, plan: Plan, block: _Block) -> Size:
     """Return the elements of a weight on one of the ranks that divide it: dimension 0 of each tensor, rounded up."""
     shards, rows = divide(_replicas(entry, plan, block), plan.hsdp), _rows(entry)
+    if rows == 0:
+        return 0
     # scale and shift of a norm are two tensors
     tensors = entry.weight.get("2", 1) if entry.kind == "norm" else 1
     return tensors * -(-rows // shards) * divide(prod(entry.weight.values()), rows * tensors)
@@ -634,7 +642,7 @@ def _rows(entry: Entry) -> Size:
         return sizes.get("h", 1) * sizes["E"]
     if entry.kind == "norm":
         return divide(prod(sizes.values()), sizes.get("2", 1))
-    if entry.kind in ("bias", "expert_bias", "rms_norm"):
+    if entry.kind in ("bias", "expert_bias", "rms_norm", "elementwise"):
         return prod(sizes.values())
     if "T" in sizes:
         # a table of positions for one sequence

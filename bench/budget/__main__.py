@@ -33,14 +33,16 @@ from headcount.bench.budget.bounds import NAMES, Bound, bound_around, parse, par
 from headcount.bench.budget.candidates import METRICS, WORDS, costs
 from headcount.bench.budget.search import Answer, HostModel, layer_fields, no_cache, preset_for, search, table
 from headcount.bench.case import LENGTHS, Case, resolve_lengths, with_attention
+from headcount.bench.closed_form.case import configuration_case
 from headcount.bench.column import plural
 from headcount.bench.hardware import find_card, names
 from headcount.bench.output.arguments import COUNT, ELEMENT, SET, NameList, Value
 from headcount.bench.output.figure import figure
 from headcount.bench.result import Result
-from headcount.bench.targets.target import is_configuration
+from headcount.bench.targets.target import is_configuration, parse_target
 from headcount.bench.variants.mha import NARROWED
 from headcount.bench.variants.variant import variant, variants_with
+from headcount.formulas.plan import Plan
 from headcount.models.configs.base import ModelConfig
 from headcount.models.configs.numbers import parse_float, parse_int
 from headcount.models.configs.presets import parse_overrides, preset
@@ -101,7 +103,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     add("--records", nargs="+", metavar="DIR", type=Path, help="add measured times from these folders")
     add("--plot", metavar="FILE", help="a scatter plot of the rows, .svg or .png")
     add = out.add_argument_group("parallel plans instead of sizes").add_argument
-    add("--ranks", type=COUNT, metavar="N", help="list parallel plans of PRESET on N ranks")
+    add("--ranks", type=COUNT, metavar="N", help="list plans of PRESET or config.json on N ranks")
     add("--global-batch", type=COUNT, metavar="N", help="sequences of a step over all ranks")
     add("--bytes", metavar="BUDGET", help="most bytes that a rank holds: 80G")
     add("--ranks-per-node", type=COUNT, metavar="N", help="(default: the card's, else 8)")
@@ -138,9 +140,11 @@ def _plan_search(args: argparse.Namespace) -> Result:
     if not (args.preset and args.global_batch and args.bytes):
         raise UsageError("--ranks needs PRESET, --global-batch and --bytes")
     if is_configuration(split(args.preset)[0]):
-        raise UsageError(f"plans are of presets, not of {args.preset}, which headcount fit counts on one card")
-    name, fields, lengths = read(args.preset, args.set)
-    case = Case.of(name, fields, lengths | _given_lengths(args))
+        given = argparse.Namespace(set=args.set, input=None, **_given_lengths(args))
+        case: Case = configuration_case(parse_target(args.preset, given), plan=Plan())
+    else:
+        name, fields, lengths = read(args.preset, args.set)
+        case = Case.of(name, fields, lengths | _given_lengths(args))
     card = find_card(args.on or "H100 SXM")
     cluster = plans.cluster_of(card, args.between_nodes, args.ranks_per_node)
     sizes = args.ranks, args.global_batch, parse(args.bytes).high

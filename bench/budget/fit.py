@@ -23,7 +23,7 @@ from headcount.bench.budget.plans import plans
 from headcount.bench.card_times import DTYPE, TimeRow
 from headcount.bench.case import Case
 from headcount.bench.cli import Parser, add_output, serve
-from headcount.bench.closed_form.case import configuration_case
+from headcount.bench.closed_form.case import ConfigurationCase, case_of, configuration_case
 from headcount.bench.closed_form.store import find_activations
 from headcount.bench.column import BAD, GOOD, Column, bytes_column
 from headcount.bench.counting.count import count
@@ -102,9 +102,14 @@ class Demand:
     @property
     def case(self) -> Case:
         """The closed form. Raises ConfigError for a length without a position."""
-        case = Case.of(self.target.spec, self.target.settings, self.target.lengths)
+        case = case_of(self.target, plan=self.plan)
         _ = case.ledger
         return case
+
+    @property
+    def has_ledger(self) -> bool:
+        """Whether all parts follow from a closed form: of a preset or a layer, and of a configuration under a plan."""
+        return has_closed_form(self.target.spec) or self.plan is not None and is_configuration(self.target.spec)
 
     @property
     def length(self) -> str:
@@ -185,7 +190,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     add("--cache", type=ELEMENT, metavar="TYPE", help="of a key or value (default: 2 bytes)")
     add("--train", action="store_true", help="a training step in place of a cache")
     add("--optimizer", choices=RECIPES, metavar="NAME", default="adamw-mixed", help=", ".join(RECIPES))
-    add("--plan", metavar="PLAN", help="tp=8,sp: one rank of a preset under a parallel plan")
+    add("--plan", metavar="PLAN", help="tp=8,sp: one rank under a parallel plan")
     add("--ranks", type=COUNT, metavar="N", help="the plan of N ranks that holds least")
     add("--reserve", type=BYTES, metavar="N", default=0, help="bytes kept for CUDA and fragments, 1G (default: 0)")
     add_output(out)
@@ -197,7 +202,7 @@ def command(args: argparse.Namespace) -> Result:
     cards = _cards(args.on)
     demand = _demand(args)
     largest: Largest = partial(_largest, demand)
-    if has_closed_form(demand.target.spec):
+    if demand.has_ledger:
         parts = demand.parts()
     else:
         parts, largest = _parts_of_module(demand)
@@ -228,7 +233,7 @@ def _times(demand: Demand, card: str) -> list[Table[TimeRow]]:
     sheet, plan, target = by_name(card), demand.plan, demand.target
     if sheet is None or _unknown_of(sheet, plan):
         return []
-    if has_closed_form(target.spec):
+    if demand.has_ledger:
         return [time_table(demand.case, demand.given, plan, demand.training, sheet)]
     if is_configuration(target.spec):
         with suppress(UsageError):
@@ -272,16 +277,30 @@ def _demand(args: argparse.Namespace) -> Demand:
             given["element_bytes"] = parse_element_bytes(target.dtype)
     demand = Demand(target, Assumptions(**given), args.train)
     divided = args.plan or args.ranks
-    if divided and not has_closed_form(target.spec):
-        raise UsageError("--plan and --ranks divide presets and layers, whose ranks have a closed form")
+    if divided and not has_closed_form(target.spec) and not is_configuration(target.spec):
+        raise UsageError("--plan and --ranks divide presets, layers and config.json, whose ranks have a closed form")
     if args.plan and args.ranks:
         raise UsageError("--plan is one plan, and --ranks finds one")
     if args.context:
         length = demand.length if has_closed_form(target.spec) else "seq_len"
         demand = demand.at(**{length: args.context})
-    if args.plan:
-        return replace(demand, plan=parse_plan(args.plan))
+    if divided:
+        demand = _with_bytes(replace(demand, plan=parse_plan(args.plan or "dp=1")))
     return _least(demand, args.ranks) if args.ranks else demand
+
+
+def _with_bytes(demand: Demand) -> Demand:
+    """Return the demand with the bytes of a configuration's weight, where they are not given and not the default.
+
+    Raises UsageError for weights of several sizes.
+    """
+    case, given = demand.case, demand.given
+    if not isinstance(case, ConfigurationCase) or given.weight_bytes or demand.training:
+        return demand
+    size = Fraction(case.config.weight_bytes, case.params)
+    if size.denominator != 1:
+        raise UsageError(f"{case.name}: its weights have several types; --weights TYPE gives the bytes of all")
+    return demand if size == given.bytes_each["weight"] else replace(demand, given=replace(given, weight_bytes=size))
 
 
 def _least(demand: Demand, ranks: int) -> Demand:
@@ -424,7 +443,7 @@ def _share(size: int, memory: int) -> Fraction | None:
 
 def _notes(args: argparse.Namespace, demand: Demand) -> Iterator[str]:
     """Yield how each part is counted."""
-    closed = has_closed_form(demand.target.spec)
+    closed, is_file = demand.has_ledger, is_configuration(demand.target.spec)
     if closed:
         sizes = ", ".join(f"{name} {size:,}" for name, size in demand.case.lengths.items())
         yield f"Input: {sizes}{' of a rank and microbatch' if demand.plan else ''}."
@@ -438,21 +457,22 @@ def _notes(args: argparse.Namespace, demand: Demand) -> Iterator[str]:
     if closed:
         reading = "in the largest layer, its input and the last token's logits, while one sequence's context is read"
         what = "of each operation once" if demand.training else reading
-        yield f"Activations: the results {what}, of fused kernels, which keep nothing else and no T x S numbers."
+        kernels = "as transformers runs them" if is_file else "of fused kernels, which keep nothing else"
+        yield f"Activations: the results {what}, {kernels}, and no T x S numbers."
     else:
         what = "that the forward pass keeps for the gradients" if demand.training else "that are alive at once at most"
         of = ", of one sequence" if is_configuration(demand.target.spec) and not demand.training else ""
         yield f"Activations: the bytes {what}, as the model runs on meta, with fused attention{of}."
-    if is_configuration(demand.target.spec):
+    if is_file:
         with suppress(UsageError, ConfigError):
-            yield from configuration_case(demand.target).notes
+            yield from case_of(demand.target, plan=demand.plan).notes
     kept = f"{args.reserve:,} bytes are" if args.reserve else "Nothing is"
     yield f"{kept} kept for CUDA and for fragments of the allocator (--reserve)."
 
 
 def _advice(demand: Demand, memory: int, largest: Mapping[str, int]) -> Iterator[str]:
     """Yield changes of one thing each with which the target fits."""
-    if not has_closed_form(demand.target.spec):
+    if not demand.has_ledger:
         return
     changes: dict[str, Demand] = {}
     if not demand.training:

@@ -9,11 +9,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from headcount.bench.case import Case
-from headcount.bench.closed_form.store import find_activations, find_closed_form
+from headcount.bench.closed_form.store import LETTERS, find_activations, find_closed_form
 from headcount.bench.closed_form.terms import ClosedForm, Mask
 from headcount.bench.errors import UsageError
-from headcount.bench.targets.target import Target
+from headcount.bench.targets.target import Target, is_configuration
 from headcount.formulas.ledger import Ledger, Size
+from headcount.formulas.plan import Plan
+from headcount.formulas.rank import TENSOR
 from headcount.models.configs.base import ConfigError
 
 ELEMENT_BYTES = 2
@@ -53,7 +55,17 @@ class ConfigurationCase(Case):
         return [
             f"Closed form of {self.config.model}: {self.config.proof}.",
             *(f"{note.rstrip('.')}." for note in self.config.notes[1:]),
+            *self._whole_on_ranks(),
         ]
+
+    def _whole_on_ranks(self) -> list[str]:
+        """Return which weights of products tensor parallelism leaves whole on each rank, in a sentence, if any."""
+        if self.plan is None or self.plan.tp == 1:
+            return []
+        products = (entry for entry in self.ledger if entry.macs and entry.weight)
+        paths = {entry.path for entry in products if not entry.weight.keys() & {*TENSOR, "E"}}
+        whole = sorted({path for path in paths if "router" not in path.split(".")})
+        return [f"Whole on each rank of tp: {', '.join(whole)}."] if whole else []
 
     @property
     def form(self) -> Any:
@@ -159,8 +171,17 @@ def _turns(config: ClosedForm) -> tuple[int, ...]:
     return tuple(size for window in windows for size in (window - 1, window))
 
 
-def configuration_case(target: Target, called: str | None = None) -> ConfigurationCase:
+def case_of(target: Target, called: str | None = None, plan: Plan | None = None) -> Case:
+    """Return the case of ``target``, a preset, a layer or a configuration. Raises what its kind of case raises."""
+    if is_configuration(target.spec):
+        return configuration_case(target, called, plan)
+    return Case.of(target.spec, target.settings, target.lengths, called=called, plan=plan)
+
+
+def configuration_case(target: Target, called: str | None = None, plan: Plan | None = None) -> ConfigurationCase:
     """Return the case of ``target``, a configuration; its closed form is derived and proved once.
+
+    Under a ``plan``, of one rank too, its sizes are in the letters that plans divide.
 
     Raises UsageError for an option that a closed form does not have, for a missing length, and, with the entry, where
     counts have no closed form.
@@ -176,4 +197,5 @@ def configuration_case(target: Target, called: str | None = None) -> Configurati
         if size < 1:
             raise ConfigError(f"{length} must be at least 1, not {size}")
     lengths: Mapping[str, int] = {"batch_size": 1, **target.lengths}
-    return ConfigurationCase(name, find_closed_form(target), lengths, target=target)
+    form = find_closed_form(target, *([LETTERS] if plan else []))
+    return ConfigurationCase(name, form, lengths, plan=plan, target=target)

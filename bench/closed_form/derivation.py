@@ -2,15 +2,27 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby, zip_longest
 from math import prod
 from typing import Any
 
 from headcount.bench.accounts import NoAccount
+from headcount.bench.closed_form.letters import (
+    FIELDS,
+    HEADS,
+    KEYS,
+    LATENTS,
+    Blocks,
+    Letters,
+    Parts,
+    scaled,
+    sizes_of,
+)
 from headcount.bench.closed_form.observe import Decoder, Item, Observed, Weight
 from headcount.bench.closed_form.solve import Lengths, Solver
+from headcount.bench.closed_form.store import LETTERS
 from headcount.bench.closed_form.terms import NEW, SEQUENCES, ClosedForm, Factor, Mask, Stored, Term, masked_terms
 from headcount.bench.contractions.costs import weights_read
 from headcount.bench.contractions.modules import outer_paths
@@ -31,22 +43,114 @@ BEYOND = 23
 _LAYER = re.compile(r"((?:.*?\.)??)(\d+)(?=\.|$)")
 _NONE = "no closed form: "
 EXPERT_KINDS = ("expert_linear", "expert_bias")
+FACTORS = (2, 3, 5)
+"""By what fields are multiplied: the first with which the model runs."""
+_RENAMED = {"b": "h"}
+"""Letters of attention's products that a term has for those of a count."""
 
 
-def derive(target: Target) -> ClosedForm:
+def derive(target: Target, sizes: str = "") -> ClosedForm:
     """Return the closed form of ``target``, a configuration of a causal decoder.
+
+    ``sizes``: LETTERS for sizes in the letters that plans divide, at the paths where plans find them.
 
     Raises UserCodeError, with the entry, where counts at other lengths are not the form's, or for another model.
     """
     with refusals():
-        return _Derivation(Decoder(target)).form()
+        decoder = Decoder(target)
+        return _Derivation(decoder, Multiples(decoder) if sizes == LETTERS else None).form()
+
+
+class Multiples:
+    """A decoder with the fields of one letter multiplied each, where it runs: key/value heads with the heads.
+
+    Attributes:
+        times: by what the fields of each letter are multiplied.
+        numbers: fields and their values by letter.
+    """
+
+    def __init__(self, plain: Decoder) -> None:
+        config, self._plain = plain.module.config, plain
+        self.times: dict[str, int] = {}
+        self._decoders: list[Decoder] = []
+        self._runs: list[Observed] = []
+        self.numbers = sizes_of(config)
+        for letter in list(self.numbers):
+            if letter == HEADS and not self._add(HEADS) and KEYS in self.numbers:
+                # as many keys as heads
+                self.numbers[HEADS] |= self.numbers.pop(KEYS)
+                self._add(HEADS)
+            elif letter != HEADS and letter in self.numbers:
+                self._add(letter)
+        self.sizes = Letters(self.numbers, getattr(config, "hidden_size", 0))
+
+    def _add(self, letter: str) -> bool:
+        """Add a decoder with larger fields of a letter; return whether one runs."""
+        # a model width may be no multiple of twice the heads
+        factors = (self.times[HEADS],) if letter == KEYS and HEADS in self.times else FACTORS
+        for factor in factors:
+            try:
+                decoder = self._with({letter: factor, **({HEADS: factor} if letter == KEYS else {})})
+                run = decoder.forward(FORWARD[0])
+            except Exception:
+                continue
+            if letter == HEADS and _head_widths(run) != _head_widths(self._plain.forward(FORWARD[0])):
+                # the model's width is divided by its heads
+                continue
+            self.times[letter] = factor
+            self._decoders.append(decoder)
+            self._runs.append(run)
+            return True
+        return False
+
+    def _with(self, times: Mapping[str, int]) -> Decoder:
+        """Return the decoder with the fields of letters so many times as large; the width of a head stays."""
+        fields = {name: times[letter] * value for letter in times for name, value in self.numbers[letter].items()}
+        config = self._plain.module.config
+        if HEADS in times and "d_c" not in self.numbers:
+            width = getattr(config, "head_dim", None)
+            fields["head_dim"] = width or config.hidden_size // config.num_attention_heads
+        if "d_r" in times and getattr(config, "head_dim", None) in self.numbers["d_r"].values():
+            # what rotary positions turn
+            fields["head_dim"] = times["d_r"] * config.head_dim
+        return self._plain.with_fields(fields)
+
+    def runs(self, at: Lengths) -> list[Observed]:
+        """Return the run of each decoder at the first lengths of a pass."""
+        return self._runs if at == FORWARD[0] else [decoder.step(at) for decoder in self._decoders]
+
+    def parts(self, plain: int, larger: Sequence[int]) -> dict[str, int]:
+        """Return the part of a size that is a multiple of each letter, from the size in each decoder."""
+        growth = {letter: size - plain for letter, size in zip(self.times, larger, strict=True)}
+        if KEYS in growth:
+            growth[KEYS] -= growth.get(HEADS, 0)
+        return {letter: size // (self.times[letter] - 1) for letter, size in growth.items() if size}
+
+    def parameter_parts(self, names: Iterable[str]) -> dict[str, int]:
+        """Return the part of the elements of parameters that is a multiple of each letter."""
+        plain, *larger = (sum(one.weights[name].params for name in names) for one in (self._plain, *self._decoders))
+        return self.parts(plain, larger)
+
+    def check(self, form: Ledger, at: Lengths) -> str:
+        """Return which letters a form has where the model has larger fields of all of them at once.
+
+        Raises UserCodeError, with the entry, where the count is another.
+        """
+        times = {letter: factor for letter, factor in self.times.items() if letter not in LATENTS}
+        _compare(scaled(form, times), self._with(times).forward(at))
+        return ", ".join(f"{letter} x {factor}" for letter, factor in times.items())
+
+
+def _head_widths(run: Observed) -> list[int]:
+    """Return the widths of the queries and keys of a run."""
+    return [item.dims["i"] for item in run.products if item.kind == "scores"]
 
 
 class _Derivation:
-    """The runs of a decoder and the terms that they give."""
+    """The runs of a decoder and the terms that they give, in letters where runs of ``multiples`` tell them."""
 
-    def __init__(self, decoder: Decoder) -> None:
-        self._decoder = decoder
+    def __init__(self, decoder: Decoder, multiples: Multiples | None = None) -> None:
+        self._decoder, self._multiples = decoder, multiples
         self._windows, self._chunks, self._positions = decoder.windows, decoder.chunks, decoder.positions
         self._unpriced = ""
         self._order = {path: place for place, (path, _) in enumerate(decoder.module.named_modules())}
@@ -70,6 +174,10 @@ class _Derivation:
         places = [PROVED_FORWARD, Lengths(3, longest)]
         for at in places:
             _compare(found.of_tokens(at.B, at.T), decoder.forward(at), is_priced=not self._unpriced)
+        letters = ""
+        if self._multiples:
+            form = found.of_tokens(PROVED_FORWARD.B, PROVED_FORWARD.T)
+            letters = self._multiples.check(form, PROVED_FORWARD)
         try:
             found, proved = self._with_step(found)
             places += proved
@@ -78,8 +186,18 @@ class _Derivation:
         found = replace(found, no_training=self._why_not_trained(found))
         lengths = ", ".join(map(str, places))
         proof = f"{len(forward)} entries equal the count at {lengths}"
-        folded = {name: _fold(getattr(found, name)) for name in ("forward", "step", "stored")}
-        return replace(found, proof=proof, **folded)
+        if self._multiples:
+            proof += f", and of the configuration with {letters}"
+            found = _at_blocks(found)
+        # a cache has the layers of the terms of a step
+        step = _fold([*found.step, *found.stored])
+        return replace(
+            found,
+            proof=proof,
+            forward=_fold(found.forward),
+            step=tuple(one for one in step if isinstance(one, Term)),
+            stored=tuple(one for one in step if isinstance(one, Stored)),
+        )
 
     def _with_step(self, form: ClosedForm) -> tuple[ClosedForm, list[Lengths]]:
         """Return the form with that of a step, and where it was proved. Raises UserCodeError where there is none."""
@@ -112,13 +230,16 @@ class _Derivation:
         weights = self._decoder.weights
         solver = Solver(tuple(run.at for run in runs), self._windows, self._chunks)
         hosted: dict[str, None] = {}
-        found = [self._term(solver, items, hosted) for items in _aligned([run.products for run in runs])]
+        every = [*runs, *(self._multiples.runs(runs[0].at) if self._multiples else ())]
+        found = []
+        for items in _aligned([run.products for run in every]):
+            found += self._split(solver, items, hosted)
         if not solver.is_step:
-            by_path = [_by_path(run.others) for run in runs]
+            by_path = [_by_path(run.others) for run in every]
             for path in dict.fromkeys(path for one in by_path for path in one):
                 try:
-                    aligned = _aligned([one.get(path, ()) for one in by_path])
-                    found += [self._term(solver, items, hosted) for items in aligned]
+                    for items in self._aligned_others([one.get(path, ()) for one in by_path], len(runs)):
+                        found += self._split(solver, items, hosted)
                 except UserCodeError as error:
                     self._unpriced = self._unpriced or str(error).removeprefix(_NONE)
         for name in dict.fromkeys(name for run in runs for item in run.others for name in item.weights):
@@ -128,14 +249,48 @@ class _Derivation:
             one, items = weights[name], [replace(item, weights=(name,)) for item in readers]
             if one.share in (None, 1):
                 hosted[name] = None
-                found.append(_parameters(name, one))
+                found += self._parameters(name, one)
             else:
-                found.append(self._term(solver, items, hosted))
-        found += [_parameters(name, one) for name, one in weights.items() if name not in hosted]
+                found += self._split(solver, items, hosted)
+        for name, one in weights.items():
+            found += self._parameters(name, one) if name not in hosted else ()
         if any(one.share is None for one in weights.values()):
             # no parameters, of which nobody knows how many a token uses
             found.append(Term("", "elementwise", (), 1, {"j": 0}, used=-1))
         return _with_roles(sorted(_summed(found), key=lambda term: self._order.get(term.path, 0)))
+
+    def _aligned_others(self, runs: Sequence[Sequence[Item]], number: int) -> list[tuple[Item, ...]]:
+        """Return the items of a module in all runs by place; without larger decoders where these do something else."""
+        try:
+            return _aligned(runs)
+        except UserCodeError:
+            return _aligned(runs[:number])
+
+    def _parameters(self, name: str, weight: Weight) -> list[Term]:
+        """Return the terms of a parameter alone."""
+        term = _parameters(name, weight)
+        if not self._multiples:
+            return [term]
+        return list(self._multiples.sizes.split(term, Parts({}, self._multiples.parameter_parts([name]))))
+
+    def _split(self, solver: Solver, items: Sequence[Item], hosted: dict[str, None]) -> list[Term]:
+        """Return the terms of an operation of all runs, in letters where larger decoders tell them."""
+        before, number = set(hosted), len(solver.points)
+        term = self._term(solver, items[:number], hosted)
+        if not self._multiples or len(items) == number:
+            return [term]
+        of_dims = {}
+        for letter, size in {**items[0].dims, "times": items[0].times}.items():
+            sizes = [item.times if letter == "times" else item.dims[letter] for item in items[number:]]
+            # of the number, of which the tokens are multiples
+            own = next((one.number for one in term.factors if one.letter == letter and not one.of), 0)
+            own = own or next((one.number for one in term.factors if one.letter == _RENAMED.get(letter)), 0)
+            if own and size % own == 0:
+                tokens = size // own
+                name = letter if any(one.letter == letter for one in term.factors) else _RENAMED[letter]
+                of_dims[name] = self._multiples.parts(own, [one // tokens for one in sizes])
+        parts = Parts(of_dims, self._multiples.parameter_parts(set(hosted) - before))
+        return list(self._multiples.sizes.split(term, parts))
 
     def _term(self, solver: Solver, items: Sequence[Item], hosted: dict[str, None]) -> Term:
         """Return the term of an operation of all runs, with the parameters that no term before has."""
@@ -164,9 +319,19 @@ class _Derivation:
     def _stored(self, runs: Sequence[Observed]) -> list[Stored]:
         """Return the tensors of the cache. Raises UserCodeError where one is neither a state nor grows by tokens."""
         found = []
-        for tensors in zip(*(run.cache for run in runs), strict=True):
+        multiples = self._multiples.runs(runs[0].at) if self._multiples else []
+        for place, tensors in enumerate(zip(*(run.cache for run in runs), strict=True)):
             shapes = [shape for _, shape in tensors]
-            found.append(_stored_tensor(tensors[0][0], shapes, [run.at for run in runs], self._windows))
+            one = _stored_tensor(tensors[0][0], shapes, [run.at for run in runs], self._windows)
+            if self._multiples:
+                larger = [run.cache[place][1] for run in multiples]
+                parts = {
+                    _axis(axis): self._multiples.parts(size, [shape[axis] for shape in larger])
+                    for axis, size in enumerate(shapes[0])
+                    if axis and one.sizes.get(_axis(axis)) == size
+                }
+                one = self._multiples.sizes.stored(one, parts)
+            found.append(one)
         return found
 
     def _with_masks(self, forward: Sequence[Term]) -> tuple[list[Term], str]:
@@ -359,7 +524,7 @@ def _stored_tensor(
         if list(values) == [one.B for one in points] and axis == 0:
             continue
         if len(set(values)) == 1:
-            sizes[f"{'bmij'[min(axis, 3)]}"] = sizes.get("bmij"[min(axis, 3)], 1) * values[0]
+            sizes[_axis(axis)] = sizes.get(_axis(axis), 1) * values[0]
             continue
         fits = [None] * (list(values) == [one.n for one in points])
         fits += [w for w in windows if list(values) == [min(one.n, w - 1) for one in points]]
@@ -367,6 +532,22 @@ def _stored_tensor(
             raise UserCodeError(f"no closed form: the cache of {path or 'the model'} has the shapes {shapes}")
         kept = fits[0]
     return Stored(path, sizes, kept != 0, kept or None)
+
+
+def _axis(axis: int) -> str:
+    """Return the letter of a dimension of a cache."""
+    return "bmij"[min(axis, 3)]
+
+
+def _at_blocks(form: ClosedForm) -> ClosedForm:
+    """Return the form with the paths where plans find blocks."""
+    blocks = Blocks(form.forward)
+    return replace(
+        form,
+        forward=tuple(map(blocks.place, form.forward)),
+        step=tuple(map(blocks.place, form.step)),
+        stored=tuple(map(blocks.place_cache, form.stored)),
+    )
 
 
 def _compare(ledger: Ledger, run: Observed, is_priced: bool = False) -> None:
@@ -429,15 +610,28 @@ def _summed(terms: Iterable[Term]) -> list[Term]:
     """Return the operations without products of a module, of one kind and as many tokens, as one term."""
     found: dict[tuple, Term] = {}
     for place, term in enumerate(terms):
-        tokens = tuple(factor for factor in term.factors if factor.of)
+        tokens = tuple(factor for factor in term.factors if _is_kept(factor))
         is_alone = term.kind in MAC_KINDS or term.kind == "embedding" or term.used is not None or "E" in term.weight
         key = (place,) if is_alone else (term.path, term.kind, tokens, term.trainable)
         if key not in found:
             found[key] = term
             continue
         known = found[key]
-        number = sum(prod(one.number for one in of.factors if not one.of) for of in (known, term))
-        weight = sum(prod(of.weight.values()) for of in (known, term) if of.weight)
+        number = sum(prod(one.number for one in of.factors if not _is_kept(one)) for of in (known, term))
         factors = (*tokens, Factor("j", number))
-        found[key] = replace(known, factors=factors, weight={"j": weight} if weight else {})
+        found[key] = replace(known, factors=factors, weight=_sum_weights(known.weight, term.weight))
     return list(found.values())
+
+
+def _is_kept(factor: Factor) -> bool:
+    """Return whether a sum of operations has the factor: tokens, and letters of the configuration."""
+    return bool(factor.of) or factor.letter in (*FIELDS, "d_m")
+
+
+def _sum_weights(a: Mapping[str, int], b: Mapping[str, int]) -> Mapping[str, int]:
+    """Return the sizes of two weights as one, in letters that both have."""
+    if not a or not b:
+        return a or b
+    shared = {letter: size for letter, size in a.items() if letter != "j" and b.get(letter) == size}
+    total, each = prod(a.values()) + prod(b.values()), prod(shared.values())
+    return {**shared, "j": total // each}

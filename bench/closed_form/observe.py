@@ -2,11 +2,14 @@
 
 import copy
 import inspect
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -22,6 +25,7 @@ from headcount.bench.counting.decode_step import CACHES, tensors_of_cache
 from headcount.bench.counting.module import build
 from headcount.bench.counting.result import Count
 from headcount.bench.counting.tools import RecordedCall
+from headcount.bench.targets.config_file import find_file
 from headcount.bench.targets.target import Target
 from headcount.bench.targets.user_code import UserCodeError, run_user_code
 from headcount.bench.trace.events import Trace, tensors_in
@@ -113,6 +117,18 @@ class Decoder:
     def notes(self) -> tuple[str, ...]:
         """Sentences about how it was built."""
         return self._built.notes
+
+    def with_fields(self, fields: Mapping[str, int]) -> "Decoder":
+        """Return the decoder of the configuration with other values of some fields, whether its class names them."""
+        spec, names = self.target.spec, self.module.config.attribute_map
+        path = find_file(spec) if spec.startswith("hf:") else Path(spec)
+        data = json.loads(path.read_text("utf-8"))
+        data |= {names.get(name, name): value for name, value in fields.items()}
+        settings = {name: value for name, value in self.target.settings.items() if name not in fields}
+        with TemporaryDirectory() as folder:
+            file = Path(folder) / "config.json"
+            file.write_text(json.dumps(data), "utf-8")
+            return Decoder(replace(self.target, spec=str(file), settings=settings))
 
     @cached_property
     def windows(self) -> tuple[int, ...]:

@@ -38,12 +38,16 @@ class Refusal:
     refused: str
 
 
-def find_closed_form(target: Target) -> ClosedForm:
+LETTERS = "letters"
+"""A closed form whose sizes are in the letters that plans divide."""
+
+
+def find_closed_form(target: Target, *words: str) -> ClosedForm:
     """Return the closed form of a configuration: the stored one, or a new one, which is proved and stored.
 
-    Raises what run_isolated does.
+    ``words``: LETTERS, or none. Raises what run_isolated does.
     """
-    return _find(ClosedForm, "derivation", target)
+    return _find(ClosedForm, "derivation", target, *words)
 
 
 def find_activations(target: Target, name: str) -> Bytes:

@@ -2,12 +2,12 @@
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from headcount.bench.accounts import Assumptions
 from headcount.bench.case import Case
 from headcount.bench.cli import Parser, add_output, serve
+from headcount.bench.closed_form.case import case_of
 from headcount.bench.column import plural
 from headcount.bench.commands.options import (
     assumptions_of,
@@ -23,7 +23,7 @@ from headcount.bench.macs import cases, columns, entries
 from headcount.bench.render import realised
 from headcount.bench.result import Result, Table, format_macs
 from headcount.bench.snapshot import tables as snapshot
-from headcount.bench.targets.target import TARGET, add_target_options, parse_target
+from headcount.bench.targets.target import TARGET, add_target_options, is_configuration, parse_target
 from headcount.formulas.plan import GRAMMAR
 from headcount.formulas.plan import parse as parse_plan
 from headcount.models.configs.presets import PRESETS
@@ -125,16 +125,16 @@ def _sides(args: argparse.Namespace, assumed: Assumptions | None = None) -> list
 
 
 def _plans(args: argparse.Namespace) -> Result:
-    """Return the differences of a rank's closed form, of two plans or of two presets under one."""
-    refuse(args, ("counter", "device", "columns"), "--plan")
+    """Return the differences of a rank's closed form, of two plans or of two models under one."""
+    refuse(args, ("counter", "device", "columns", "input", "dtype"), "--plan")
     pairs = [(text, plan) for text in args.models for plan in args.plan]
     if len(pairs) != 2:
-        raise UsageError("--plan takes two plans for one preset, or one plan for two")
+        raise UsageError("--plan takes two plans for one model, or one plan for two")
     for text in args.models:
-        if split(text)[0] not in PRESETS:
-            raise UsageError(f"--plan compares presets, and {text} is none")
-    sides = dict(zip(args.models, _sides(args), strict=True))
-    found = [count(replace(sides[text], name=text, plan=parse_plan(plan))) for text, plan in pairs]
+        if not (split(text)[0] in PRESETS or is_configuration(split(text)[0])):
+            raise UsageError(f"--plan compares presets and configurations, and {text} is none")
+    options = argparse.Namespace(**{**vars(args), "plan": None})
+    found = [count(case_of(parse_target(text, options), text, parse_plan(plan))) for text, plan in pairs]
     return _counts(args, found, [one.name for one in found])
 
 

@@ -8,7 +8,7 @@ from headcount.bench import card_times
 from headcount.bench.accounts import check
 from headcount.bench.case import Case
 from headcount.bench.cli import Parser, add_output, serve
-from headcount.bench.closed_form.case import configuration_case
+from headcount.bench.closed_form.case import case_of
 from headcount.bench.commands.options import (
     ASSUMPTIONS,
     MODEL,
@@ -72,7 +72,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     what.add_argument("--backward", action="store_true", help="count the gradients too")
     what.add_argument("--decode", action="store_true", help="add one decode step: its MACs and bytes")
     devices = out.add_argument_group("one rank of many devices")
-    devices.add_argument("--plan", metavar="PLAN", help="tp=8,sp of a preset; FILE.py:FUNCTION with --ranks")
+    devices.add_argument("--plan", metavar="PLAN", help="tp=8,sp; with --ranks FILE.py:FUNCTION or transformers")
     add_ranks(devices)
     devices.add_argument("--reduce-bytes", type=COUNT, metavar="N", help="of a summed gradient (default: 2)")
     how = counter_options(out)
@@ -87,10 +87,10 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 
 def command(args: argparse.Namespace) -> Result:
     """Count what ``args`` names."""
-    are_presets = all(split(text)[0] in PRESETS for text in args.target)
+    are_divided = all(name in PRESETS or is_configuration(name) for name, _ in map(split, args.target))
     if args.decode:
         args.columns = list(dict.fromkeys((*args.columns, *DECODED)))
-    if args.plan and args.ranks is None and are_presets:
+    if args.plan and args.ranks is None and are_divided:
         return _ranks(args)
     if args.vary or len(args.target) > 1 and not args.counter:
         return _survey(args)
@@ -121,15 +121,12 @@ def _cases(args: argparse.Namespace) -> list[Case]:
     found: list[Case] = []
     for text in args.target:
         target = parse_target(text, args)
-        if is_configuration(target.spec):
-            found.append(configuration_case(target, text))
-            continue
-        if not has_closed_form(target.spec):
+        if not has_closed_form(target.spec) and not is_configuration(target.spec):
             valid = choices(text, PRESETS, LISTED)
             raise UsageError(
                 f"{text} has no closed form: it is no preset, no config.json, and no layer as moa:K=8,…; {valid}"
             )
-        found.append(Case.of(target.spec, target.settings, target.lengths, called=text))
+        found.append(case_of(target, text))
     return found
 
 
@@ -159,8 +156,11 @@ def _closed_forms(args: argparse.Namespace) -> Result:
 
 
 def _ranks(args: argparse.Namespace) -> Result:
-    """Return the tables of a rank of each preset under --plan, counted unless --counter is closed-form."""
-    refuse(args, (*MODULE, "decode", "device", "on", *ASSUMPTIONS, "rules"), "--plan of a preset")
+    """Return the tables of a rank of each preset or configuration under --plan.
+
+    A rank of a preset is counted unless --counter is closed-form.
+    """
+    refuse(args, (*MODULE, "decode", "device", "on", *ASSUMPTIONS, "rules"), "--plan of a preset or configuration")
     counters = parse_counters(args.counter or ["headcount"])
     if others := [name for name in counters if name != "headcount"]:
         raise UsageError(f"--plan counts a rank on meta: it takes --counter headcount, not {others[0]}")
@@ -170,7 +170,7 @@ def _ranks(args: argparse.Namespace) -> Result:
     rows: list[ranks.RankRow] = []
     for text in args.target:
         target = replace(parse_target(text, args), plan=None)
-        case = Case.of(target.spec, target.settings, target.lengths, called=text, plan=plan)
+        case = case_of(target, text, plan)
         counted = replace(target, lengths=case.lengths) if counters else None
         by_rank, *collectives = ranks.tables(case, args.columns, element_bytes, target=counted, training=args.backward)
         rows += by_rank.rows

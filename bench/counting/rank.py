@@ -1,6 +1,7 @@
 """Count one rank of a module that is divided over ranks, on torch's fake process group: no other process, no data.
 
-A preset is divided by models.sharded, a user module by the user's own function.
+A preset is divided by models.sharded, a user module by the user's own function, and a model of transformers also by
+the plan that transformers ships.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +26,7 @@ from headcount.bench.counting.devices import FINAL
 from headcount.bench.counting.module import build, refusals
 from headcount.bench.counting.result import Count, Unknown
 from headcount.bench.counting.tools import ModuleCall, RecordedCall
-from headcount.bench.targets.target import Target
+from headcount.bench.targets.target import SHIPPED, Target, is_configuration
 from headcount.bench.targets.user_code import Built, UserCodeError, load, run_user_code
 from headcount.bench.trace.weights import local_part
 from headcount.formulas.plan import Plan, PlanError, parse
@@ -54,7 +55,13 @@ def count(target: Target, *, columns: Sequence[str], roots: Mapping[str, str]) -
 
 
 def _counts(target: Target, columns: Sequence[str], roots: Mapping[str, str]) -> Iterator[tuple[str, Count]]:
-    user_function = load(target.plan, roots.get(target.plan)) if target.ranks else None
+    user_function: Callable[[nn.Module], Any] | None = None
+    if target.ranks:
+        user_function = divide_as_shipped if target.plan == SHIPPED else load(target.plan, roots.get(target.plan))
+    if is_configuration(target.spec) and not user_function:
+        raise UserCodeError(
+            f"--plan {target.plan} of a configuration has a closed form only; --ranks 2 --plan {SHIPPED} counts a rank"
+        )
     with torch.device(META):
         built, options = build(target, roots)
     if user_function:
@@ -94,6 +101,24 @@ def _divide_by_user(function: Callable[[nn.Module], Any], module: nn.Module) -> 
     if not isinstance(divided, nn.Module):
         raise UserCodeError(f"{function.__name__} must return the divided module, not a {type(divided).__name__}")
     return divided
+
+
+def divide_as_shipped(module: nn.Module) -> nn.Module:
+    """Return a model of transformers, divided by the tensor-parallel plan that it ships.
+
+    Raises UserCodeError for another model, and for one without a plan.
+    """
+    if not hasattr(module, "tp_plan"):
+        raise UserCodeError(f"--plan {SHIPPED} divides models of transformers, not a {type(module).__name__}")
+    from transformers.distributed.configuration_utils import DistributedConfig
+    from transformers.distributed.tensor_parallel import apply_tensor_parallelism
+
+    ranks = dist.get_world_size()
+    try:
+        plan, *_ = module._resolve_parallel_plans(DistributedConfig(tp_size=ranks))
+    except ValueError:
+        raise UserCodeError(f"transformers ships no tensor-parallel plan for {type(module).__name__}") from None
+    return apply_tensor_parallelism(module, init_device_mesh("cpu", (ranks,), mesh_dim_names=("tp",)), plan)
 
 
 def _check_countable(model: nn.Module, plan: Plan) -> None:

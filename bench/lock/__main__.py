@@ -85,7 +85,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     add = how.add_argument
     add_target_options(how)
     add("--backward", action="store_true", default=None, help="count the gradients too")
-    add("--plan", metavar="PLAN", help="tp=8,sp of a preset; FILE.py:FUNCTION with --ranks")
+    add("--plan", metavar="PLAN", help="tp=8,sp; with --ranks FILE.py:FUNCTION or transformers")
     add_ranks(how)
     add("--device", choices=DEVICES, help="(default: meta, or the module's own)")
     add_operator_options(how)

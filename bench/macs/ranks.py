@@ -13,7 +13,7 @@ from headcount.bench.counting.count import count_ranks
 from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError
 from headcount.bench.result import Row, Table, columns_of, shown
-from headcount.bench.targets.target import Target
+from headcount.bench.targets.target import SHIPPED, Target, is_configuration
 from headcount.formulas.backward import backward
 from headcount.formulas.decoding import cache_elements
 from headcount.formulas.ledger import Size
@@ -21,6 +21,10 @@ from headcount.formulas.plan import Plan
 from headcount.formulas.rank import BYTES, INDEX, PARAMETER, REDUCTION, STATE_BYTES, RankCost, Transfer, rank_costs
 from headcount.models.configs.suggest import choices
 
+SHIPPED_NOTE = (
+    "Counted: MACs of the forward pass and parameters of a rank under the plan that transformers ships, on a fake "
+    "process group."
+)
 EQUAL, NOT_COUNTED, COUNTED, CLOSED_FORM = "equal", "not counted", "count", "formula"
 
 
@@ -97,23 +101,30 @@ def tables(
     saved = any(column.key == "saved_bytes" for column in columns)
     counts: Mapping[str, Count] = {}
     reasons: list[str] = []
+    is_file = target is not None and is_configuration(target.spec)
     if target:
         columns.append(VERDICT)
         try:
-            counts = count_ranks(replace(target, plan=str(plan), backward=training), columns=["saved_bytes"] * saved)
+            counted = _as_shipped(target, plan) if is_file else replace(target, plan=str(plan), backward=training)
+            counts = count_ranks(counted, columns=["saved_bytes"] * saved)
         except UsageError as error:
             reasons = [str(error)]
     rows, moved = [], []
     for cost, cache in zip(case.ranks, _caches(case), strict=True):
         row = replace(_closed_form(case.name, cost, cache, element_bytes), notes=reasons)
-        if count := counts.get(cost.stage):
-            row = replace(row, verdict=verdict(cost, count, training))
+        count = counts.get(cost.stage)
+        if count and is_file and (count.macs, count.params) != (cost.ledger.macs, cost.ledger.params):
+            other = f"{count.macs:,} MACs and {count.params:,} parameters"
+            row = replace(row, notes=[f"the plan that transformers ships divides otherwise: {other} of a rank"])
+        elif count:
+            row = replace(row, verdict=EQUAL if is_file else verdict(cost, count, training))
             if saved and count.columns:
                 row = replace(row, saved_by=COUNTED, saved_bytes=count.columns["saved_bytes"])
         rows.append(row)
         moved += transfer_rows(cost.transfers, element_bytes.__getitem__, cost.stage)
     heading = f"{case.name} on {plan.ranks:,} ranks, {plan}"
-    notes = _notes(case, element_bytes, saved, target is not None, training)
+    counted_as = SHIPPED_NOTE if is_file else _counted_note(training)
+    notes = [*_notes(case, element_bytes, saved), *([counted_as] if target else []), *case.notes]
     note_column = "verdict" if target else ""
     found: list[Table] = [Table(f"{case.name}-ranks", heading, columns, rows, notes, note_column=note_column)]
     if moved:
@@ -122,7 +133,21 @@ def tables(
     return found
 
 
-def _notes(case: Case, element_bytes: Mapping[str, int], saved: bool, counted: bool, training: bool) -> list[str]:
+def _as_shipped(target: Target, plan: Plan) -> Target:
+    """Return a configuration under the plan that transformers ships. Raises UsageError for a plan of more than tp."""
+    if plan.tp == 1 or plan != Plan(tp=plan.tp):
+        raise UsageError("tp alone is counted of a configuration, by the plan that transformers ships")
+    return replace(target, plan=SHIPPED, ranks=plan.tp)
+
+
+def _counted_note(training: bool) -> str:
+    return (
+        f"Counted: MACs of {'a step' if training else 'the forward pass'}, parameters and elements sent, on a fake "
+        "process group. Sends between stages, and sums of gradients without FSDP, are closed forms alone."
+    )
+
+
+def _notes(case: Case, element_bytes: Mapping[str, int], saved: bool) -> list[str]:
     recipe = ", ".join(f"{name} {size}" for name, size in STATE_BYTES.items())
     notes = [
         f"Input of a rank and microbatch: {describe_input(case.lengths)}. A step is forward and backward of one "
@@ -135,11 +160,6 @@ def _notes(case: Case, element_bytes: Mapping[str, int], saved: bool, counted: b
         notes.append(
             f"Saved activations by {COUNTED}: storage that autograd keeps of the reference implementation, attention's "
             f"probabilities included; by {CLOSED_FORM}: the result of each operation once, without these."
-        )
-    if counted:
-        notes.append(
-            f"Counted: MACs of {'a step' if training else 'the forward pass'}, parameters and elements sent, on a fake "
-            "process group. Sends between stages, and sums of gradients without FSDP, are closed forms alone."
         )
     return notes
 

@@ -21,6 +21,10 @@ DTYPES = (
 """Types of tensors by torch's names."""
 
 
+SHIPPED = "transformers"
+"""The plan that transformers ships with a model, in place of a user's function."""
+
+
 @dataclass(frozen=True)
 class Target:
     """A user module, a preset, a configuration file or a hub name, what is changed of it, and how it is counted.
@@ -32,8 +36,8 @@ class Target:
         dtype: type of the weights, one of targets.target.DTYPES; None for the module's own.
         lengths: input lengths by their names in targets.target.LENGTHS.
         device, allow_unsupported, elementwise, formulas, formula_set, backward: options of the count.
-        plan: divides the target over ranks, of which ``rank`` is counted: a function FILE.py:FUNCTION, with ``ranks``,
-            or of a preset a plan as formulas.plan reads it.
+        plan: divides the target over ranks, of which ``rank`` is counted: a function FILE.py:FUNCTION or SHIPPED, with
+            ``ranks``, or of a preset a plan as formulas.plan reads it.
     """
 
     spec: str
@@ -63,7 +67,7 @@ class Target:
     @property
     def code(self) -> tuple[str, ...]:
         """The specs of the code that the count runs: the target's, and that of a function that divides it."""
-        return (self.spec, self.plan) if self.plan and self.ranks else (self.spec,)
+        return (self.spec, self.plan) if self.plan not in (None, SHIPPED) and self.ranks else (self.spec,)
 
     def options(self) -> dict[str, Any]:
         """Return all but the spec and its settings by name."""
@@ -218,8 +222,11 @@ def parse_target(text: str, args: argparse.Namespace, base: Target | None = None
     ranks, rank, has_rank = target.ranks, target.rank, getattr(args, "rank", None) is not None
     if not target.plan and ranks is None and not has_rank:
         return target
-    if not target.plan or ranks is None and (has_rank or spec not in PRESETS):
-        raise UsageError("a module is divided by --ranks N --plan FILE.py:FUNCTION, a preset also by --plan tp=8,sp")
+    has_plans = spec in PRESETS or is_configuration(spec)
+    if not target.plan or ranks is None and (has_rank or not has_plans):
+        raise UsageError(
+            "a module is divided by --ranks N --plan FILE.py:FUNCTION, a preset or config.json also by --plan tp=8,sp"
+        )
     if ranks is not None and ranks < 1:
         raise UsageError(f"--ranks must be at least 1, not {ranks}")
     if ranks is not None and not 0 <= rank < ranks:
