@@ -484,12 +484,13 @@ def _with_roles(terms: Sequence[Term]) -> list[Term]:
     mixers = {term.path for term in terms if term.kind in ("scores", "values")}
     others = {term.path for term in terms if term.kind in ("contraction", "conv")} - mixers
     experts = {term.path: term.weight["E"] for term in terms if "E" in term.weight and term.kind == "expert_linear"}
-    tables = [term.weight["V"] for term in terms if term.kind == "embedding" and "V" in term.weight]
-    words = max(tables, default=0)
+    tables = {term.weight["V"] for term in terms if term.kind == "embedding" and "V" in term.weight}
+    # more rows than words may have a table of positions, which no layer returns to
+    words = max(tables & {_outputs(term) for term in terms if term.kind == "linear"} or tables, default=0)
     found = []
     for term in terms:
         around = set(outer_paths(term.path)) - {""}
-        outputs = next((one.number for one in term.factors if one.letter == "j" and not one.of), None)
+        outputs = _outputs(term)
         role = ""
         if term.kind == "linear" and outputs == words and not around & mixers:
             factors = [replace(one, letter="V") if one.letter == "j" else one for one in term.factors]
@@ -507,6 +508,11 @@ def _with_roles(terms: Sequence[Term]) -> list[Term]:
             role = "feed_forward"
         found.append(replace(term, role=role))
     return found
+
+
+def _outputs(term: Term) -> int | None:
+    """Return the outputs of a product, where one letter has them."""
+    return next((one.number for one in term.factors if one.letter in ("j", "V") and not one.of), None)
 
 
 def _is_router(path: str, outputs: int | None, experts: str, number: int) -> bool:

@@ -1,6 +1,6 @@
 """Write sizes of a configuration in the letters that a plan divides: what grows with the configuration's fields."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
@@ -236,8 +236,9 @@ def _component(path: str, layer: str) -> str:
     return f"{layer}.{rest.partition('.')[0]}" if rest else layer
 
 
-def _across_heads(terms: Iterable[Term]) -> set[str]:
+def _across_heads(terms: Sequence[Term]) -> set[str]:
     """Return the attentions with a norm over all heads at once, whose ranks would need a further sum."""
-    reduced = {term.path for term in terms if term.kind == "reduction"}
+    mixers = {term.path for term in terms if term.kind == "scores"}
+    reduced = {term.path for term in terms if term.kind == "reduction"} - mixers
     norms = {term.path for term in terms if term.path in reduced and term.weight.keys() & {HEADS, KEYS}}
     return {_component(path, layer_path(path)) for path in norms}

@@ -118,7 +118,15 @@ def divide_as_shipped(module: nn.Module) -> nn.Module:
         plan, *_ = module._resolve_parallel_plans(DistributedConfig(tp_size=ranks))
     except ValueError:
         raise UserCodeError(f"transformers ships no tensor-parallel plan for {type(module).__name__}") from None
-    return apply_tensor_parallelism(module, init_device_mesh("cpu", (ranks,), mesh_dim_names=("tp",)), plan)
+    table, head = module.get_input_embeddings(), module.get_output_embeddings()
+    is_tied = head is not None and head.weight is table.weight
+    if is_tied:
+        # the plan names both weights, and the library ties them afterwards
+        head.weight = nn.Parameter(table.weight.detach().clone())
+    apply_tensor_parallelism(module, init_device_mesh("cpu", (ranks,), mesh_dim_names=("tp",)), plan)
+    if is_tied:
+        module.tie_weights()
+    return module
 
 
 def _check_countable(model: nn.Module, plan: Plan) -> None:

@@ -76,10 +76,10 @@ def case_of(tmp_path_factory):
     return make
 
 
-def figures(case):
+def figures(case, others=()):
     """Return what ranks compute, hold and send, without the activations, which are of other operations."""
-    rows = tables(case)[0].rows
-    return [{name: value for name, value in vars(row).items() if name not in ("preset", "saved_bytes")} for row in rows]
+    left_out = ("preset", "saved_bytes", *others)
+    return [{name: value for name, value in vars(row).items() if name not in left_out} for row in tables(case)[0].rows]
 
 
 @pytest.mark.parametrize(("kind", "plan"), [
@@ -89,7 +89,9 @@ def figures(case):
 def test_rank_of_configuration_is_that_of_its_preset(kind, plan, case_of):
     name, sizes = PRESETS[kind]
     preset = Case.of(name, sizes, LENGTHS, plan=parse(plan))
-    assert figures(case_of(kind, plan)) == figures(preset)
+    # transformers fuses projections of latents, whose weights are sent together
+    others = ["collectives"] if kind == "deepseek_v3" else []
+    assert figures(case_of(kind, plan), others) == figures(preset, others)
 
 
 @pytest.mark.parametrize("kind", by_day(DIVIDED))
@@ -102,7 +104,7 @@ def test_ranks_sum_to_the_whole(kind, case_of):
         # vectors of a token's width, of a head's, and routers are on every rank
         is_whole = not whole.weight.keys() & {"h", "g", "F", "V", "E"} or "router" in whole.path
         assert own.params * (1 if is_whole else 2) == whole.params, whole.path
-        assert not (is_whole and whole.kind in ("linear", "expert_linear") and "router" not in whole.path)
+        assert not (is_whole and whole.macs and whole.weight and "router" not in whole.path)
     step = case.step(16, 16)
     assert 2 * cache_elements(rank_costs(step, case.plan)[0].ledger) == cache_elements(step)
 
