@@ -457,8 +457,8 @@ def _notes(args: argparse.Namespace, demand: Demand) -> Iterator[str]:
     if closed:
         reading = "in the largest layer, its input and the last token's logits, while one sequence's context is read"
         what = "of each operation once" if demand.training else reading
-        kernels = "as transformers runs them" if is_file else "of fused kernels, which keep nothing else"
-        yield f"Activations: the results {what}, {kernels}, and no T x S numbers."
+        kernels = "as transformers runs them," if is_file else "of fused kernels, which keep nothing else"
+        yield f"Activations: the results {what}, {kernels} and no T x S numbers."
     else:
         what = "that the forward pass keeps for the gradients" if demand.training else "that are alive at once at most"
         of = ", of one sequence" if is_configuration(demand.target.spec) and not demand.training else ""

@@ -308,13 +308,14 @@ def _items(trace: Trace, by_event: Any) -> tuple[list[Item], list[Item]]:
 
 
 def _dims(kind: str, dims: Mapping[str, int]) -> Mapping[str, int]:
-    """Return the sizes of a product; of attention's with one size for the queries of all heads.
+    """Return the sizes of a product; of attention's those of the queries of all heads, of the keys and of a head.
 
     Grouped queries of a step are rows of the matrices of their keys, or matrices of their own.
     """
-    if kind not in ("scores", "values"):
+    letters = {"scores": ("j", "i"), "values": ("i", "j")}.get(kind)
+    if letters is None:
         return dims
-    return {"b": dims.get("b", 1) * dims.get("m", 1), **{letter: dims[letter] for letter in ("i", "j")}}
+    return {"b": dims.get("b", 1) * dims.get("m", 1), **{letter: dims[letter] for letter in letters}}
 
 
 def _elements(tensors: Iterable[Tensor]) -> int:

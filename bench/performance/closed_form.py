@@ -84,13 +84,18 @@ class ClosedForm:
     def _operations(self) -> Iterator[tuple[Kernel, Entry]]:
         """Yield each kernel of a forward pass, with the entry that it computes."""
         inside = False
+        cores: set[str] = set()
         for place, entry in enumerate(self.form):
             if entry.kind == "scores" and entry.size:
                 inside = True
+                cores.add(entry.path)
                 yield self._core(entry, self._values_after(place)), entry
             elif inside and set(KEYS) & entry.dims.keys() and (entry.kind == "values" or not entry.macs):
                 # between the scores and the values everything stays in the core
                 inside = entry.kind != "values"
+            elif entry.path in cores and not entry.macs and "T" in entry.dims and set(KEYS) & entry.dims.keys():
+                # a derived form lists the pairs of tokens of an attention after its products
+                continue
             elif entry.kind in FORWARD_KINDS and entry.size:
                 yield from ((kernel, entry) for kernel in self._product(entry))
             elif entry.kind not in NOT_RUN and not entry.macs and entry.size:
