@@ -50,7 +50,10 @@ def operand_pairs(name: str, args: tuple, out: Any) -> Pairs | None:
     The mask is added, or it fills or selects; the other operand has no values here, as weights and activations of a run
     with fake weights.
     """
-    mask = next((value for value in args if isinstance(value, Tensor) and _has_values(value)), None)
+    tensors = (value for value in args if isinstance(value, Tensor) and _has_values(value))
+    # one with values may be what a mask without values selects
+    selects = name in ("masked_fill", "where")
+    mask = next((value for value in tensors if (value.dtype == torch.bool) == selects), None)
     if mask is None or not isinstance(out, Tensor) or not mask.numel() or out.numel() % mask.numel():
         return None
     with _disable_current_modes(), torch._C.DisableTorchFunction():

@@ -148,3 +148,15 @@ def test_foreach_scalars_apply_to_each_tensor(name):
     assert [out.unique().tolist() for out in found] == [[value] for value in expected]
     trace = record(module(function), (torch.ones(5), torch.ones(3, 5)))
     assert [event.name for event in trace.operations()][-2:] == 2 * name.split()[:1]
+
+
+def test_mask_without_values_hides_no_pairs():
+    from headcount.bench.counting.copies import FakeWeights
+    from headcount.bench.trace.masks import operand_pairs
+
+    fake, numbers = FakeWeights(0).without_values, torch.zeros(2, 3)
+    mask, scores = torch.tensor([True, False, False]), fake(numbers)
+    assert operand_pairs("where", (mask, scores, numbers), scores) == (2, 6)
+    assert operand_pairs("masked_fill", (scores, mask, 0.0), scores) == (4, 6)
+    assert operand_pairs("where", (fake(mask), scores, numbers), scores) is None
+    assert operand_pairs("masked_fill", (numbers, fake(mask), 0.0), scores) is None
