@@ -84,6 +84,7 @@ def _advice(cause: BaseException | None, call: ModuleCall) -> str:
         return "--device cpu gives its weights values"
     module, args, kwargs = call
     options = ["--image-size N"] if "pixel_values" in kwargs else []
+    options += ["--audio N"] if {"input_features", "input_values"} & kwargs.keys() else []
     names = ", ".join(name for name in signature(module.forward).parameters if name != "kwargs")
     given = ", ".join(inputs_of(tuple(args), kwargs))
     return f"it ran on {given}; {' or '.join([*options, '--input NAME=SIZES'])} gives others of forward({names})"

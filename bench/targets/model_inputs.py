@@ -4,6 +4,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import torch
@@ -39,6 +40,24 @@ _SOUND_WIDTHS = (
     "num_mel_bins", "input_feat_per_channel", "feature_projection_input_dim", "input_feat_size", "mel_bins", "n_mels",
 )  # fmt: skip
 """Fields of the numbers of a spectrum."""
+REGIONS = 36
+"""Regions of an image that a detector finds, as in the papers of models that read them."""
+_FEATURES: dict[str, tuple[int | str, ...]] = {
+    "visual_feats": (REGIONS, "visual_feat_dim"), "visual_pos": (REGIONS, "visual_pos_dim"),
+    "query_embeds": ("num_query_tokens", "hidden_size"), "task_inputs": ("task_seq_len",),
+    "states": ("seq_len", "state_dim"), "actions": ("seq_len", "act_dim"), "rewards": ("seq_len", 1),
+    "returns_to_go": ("seq_len", 1),
+}  # fmt: skip
+"""Inputs that another model or a processor makes, with their sizes after the batch: numbers, --seq-len and fields."""
+_INDICES: dict[str, tuple[int | str, ...]] = {
+    "bbox": ("seq_len", 4),
+    "timesteps": ("seq_len",),
+    "classes_structure": (),
+}
+"""The same of inputs that are whole numbers."""
+
+
+_RETURNS = "which returns (module, inputs)"
 
 
 class _Reached(Exception):
@@ -63,6 +82,8 @@ class Inputs:
     ) -> None:  # fmt: skip
         self.model, self.config, self.lengths, self.dtype = model, config, lengths, dtype
         self.preprocessor = preprocessor
+        if type(model).forward is nn.Module.forward:
+            raise UserCodeError(f"{type(model).__name__} has no forward; FILE.py:FUNCTION, {_RETURNS}, counts a part")
         self.signature = inspect.signature(model.forward)
         self.used: set[str] = set()
         self.notes: list[str] = []
@@ -84,15 +105,16 @@ class Inputs:
             for name, one in self.signature.parameters.items()
             if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
         }
-        main = getattr(self.model, "main_input_name", None)
-        required |= {main} & self.signature.parameters.keys() - {*_IMAGES, *_SOUNDS} if isinstance(main, str) else set()
         missing = [name for name in self.signature.parameters if name in required and not self._has(name)]
         if missing or not self.tensors:
             names = f": {', '.join(missing)}" if missing else ""
+            kinds = (self.signature.parameters[name].annotation for name in missing)
+            # an object of a class of the library, as the session of a video
+            takes_object = any(inspect.isclass(kind) and "transformers" in kind.__module__ for kind in kinds)
+            option = f"add --input {missing[0] if missing else 'NAME'}=SIZES, NAME=[VALUES] or NAME=@FILE.json, or "
             raise UserCodeError(
                 f"{self._signature()} needs inputs that no configuration gives{names}; "
-                f"add --input {missing[0] if missing else 'NAME'}=SIZES, NAME=[VALUES] or NAME=@FILE.json, "
-                "or write FILE.py:FUNCTION, which returns (module, inputs)"
+                f"{'' if takes_object else option}write FILE.py:FUNCTION, {_RETURNS}"
             )
         unused = [f"--{name.replace('_', '-')}" for name in self.lengths if name not in self.used]
         if unused:
@@ -109,6 +131,7 @@ class Inputs:
         self._add_sound()
         self._add_text(vision)
         self._add_series()
+        self._add_features()
 
     def _vision(self) -> Any:
         """Return the part of the configuration that describes images, else the configuration."""
@@ -130,10 +153,28 @@ class Inputs:
             text = self.config.get_text_config()
             two_towers = vision is not self.config and not self._has_placeholders("image")
             default = _first(text, "max_position_embeddings") if two_towers else None
-            self._add("input_ids", lambda: self._tokens(self._length("seq_len", default)))
+            self._add_tokens("input_ids", "seq_len", default)
         for name in self.signature.parameters:
-            if name.endswith("_input_ids") and (name == "decoder_input_ids" or self._requires(name)):
-                self._add(name, lambda: self._tokens(self._length("tgt_len", self._optional("seq_len"))))
+            is_read = name == "decoder_input_ids" or self._requires(name)
+            if name.endswith("_input_ids") and is_read and not self._has(name):
+                self._add_tokens(name, "tgt_len", self._optional("seq_len"))
+
+    def _add_tokens(self, name: str, length: str, default: int | None) -> None:
+        self._add(name, lambda: self._tokens(self._length(length, default), self._codebooks(name)))
+
+    def _codebooks(self, name: str) -> int | None:
+        """Return the tokens at each position: those of codebooks, whose ids an embedding adds offsets to; else None."""
+        for path, offsets in self.model.named_buffers():
+            owner, _, buffer = path.rpartition(".")
+            is_read = {"input_ids", "audio_codes"} & _parameters(self.model.get_submodule(owner))
+            if buffer.endswith("offsets") and is_read and not self._has_placeholders("audio"):
+                return len(offsets) if name == self._ids_of(path) else None
+        return None
+
+    def _ids_of(self, path: str) -> str:
+        """Return the name of the token ids that the part at ``path`` reads."""
+        is_decoder = "decoder." in path and "decoder_input_ids" in self.signature.parameters
+        return "decoder_input_ids" if is_decoder else "input_ids"
 
     def _placeholder(self, *kinds: str) -> int | None:
         """Return the token that stands for a part of an image or a sound in a text."""
@@ -203,6 +244,9 @@ class Inputs:
             self._add(name, lambda: self._image(vision, 2).unflatten(0, (images, 2)))
         has_frames = _first(vision, "tubelet_size", "num_frames") is not None
         self._add(name, lambda: self._video(vision) if has_frames else self._image(vision, number))
+        if "target_sizes" in self.signature.parameters:
+            grid = [max(1, side // self._patch(vision)) for side in self._image_size(vision)]
+            self._add("target_sizes", lambda: torch.tensor([grid] * images))
         return None
 
     def _patch(self, vision: Any) -> int:
@@ -303,6 +347,9 @@ class Inputs:
             channels = [] if self._reached(name, 1, samples) else [getattr(layer, "in_channels", 1)]
             return self._floats(self.batch, *channels, samples)
         width = next((found for field in _SOUND_WIDTHS if (found := _find(config, field))), None)
+        if isinstance(layer, nn.Linear) and "input_ids" not in _parameters(self._reader(name)):
+            # it may read several spectra at once
+            width = layer.in_features
         width = width or (BINS if isinstance(layer, nn.Conv2d) else layer.weight.shape[1])
         positions, spectrum = _first(config, "max_source_positions"), _first(config, "spec_size")
         if spectrum:
@@ -357,6 +404,37 @@ class Inputs:
             self._add("past_values_padding", lambda: torch.zeros(self.batch, length, dtype=torch.long))
         if self._requires("freq"):
             self._add("freq", lambda: torch.zeros(self.batch, 1, dtype=torch.long))
+
+    def _add_features(self) -> None:
+        """Add what another model or a processor makes: features, boxes, embeddings, and masks that are required."""
+        for table, make in ((_FEATURES, self._floats), (_INDICES, partial(torch.ones, dtype=torch.long))):
+            for name, fields in table.items():
+                if name in self.signature.parameters and not self._has(name):
+                    sizes = [self._size(one) for one in fields]
+                    if None not in sizes:
+                        self._add(name, partial(make, self.batch, *sizes))
+        for name in filter(self._requires, self.signature.parameters):
+            ids = self.tensors.get(name.replace("attention_mask", "input_ids"))
+            if name.endswith(("embeds", "latents", "hidden_states")):
+                self._add(name, lambda name=name: self._embeddings(name))
+            elif name.endswith("attention_mask") and ids is not None:
+                self._add(name, partial(torch.ones_like, ids))
+
+    def _size(self, one: int | str) -> int | None:
+        """Return a size: a number, the length of the text, or a field of the configuration; None where it has none."""
+        if isinstance(one, int):
+            return one
+        text = next((self.tensors[name] for name in ("input_ids", "inputs_embeds") if name in self.tensors), None)
+        if one == "seq_len":
+            return self._length(one) if text is None else _text_length(text)
+        return _first(self.config, one)
+
+    def _embeddings(self, name: str) -> Tensor:
+        """Return embeddings of the width that the first layer reads: the last axis, or a convolution's channels."""
+        layer, length = self._first_layer(name), self._length("seq_len")
+        if isinstance(layer, nn.Conv1d):
+            return self._floats(self.batch, layer.in_channels, length)
+        return self._floats(self.batch, length, getattr(layer, "in_features", None) or self.config.hidden_size)
 
     def diffusers(self) -> None:
         """Add latents, timesteps, the text's embeddings and the image's positions."""
@@ -430,9 +508,15 @@ class Inputs:
             size = found.get("crop_size" if found.get("do_center_crop") else "size")
         if isinstance(size, Mapping):
             size = [size["height"], size["width"]] if "height" in size else size.get("shortest_edge")
+        size = size or self._timm_size()
         if size is None:
             self.notes.append(f"images of {IMAGE_SIZE} pixels: the configuration gives no size; --image-size N sets it")
         return self._sides(size or IMAGE_SIZE)
+
+    def _timm_size(self) -> list[int] | None:
+        """Return height and width of the images of a part from timm."""
+        settings = (getattr(part, "pretrained_cfg", None) for part in self.model.modules())
+        return next((list(one["input_size"][1:]) for one in settings if isinstance(one, Mapping)), None)
 
     def _latent_side(self) -> list[int]:
         if side := self._optional("image_size"):
@@ -447,14 +531,18 @@ class Inputs:
             else [self._length("image_size", size)] * 2
         )
 
-    def _tokens(self, length: int) -> Tensor:
-        """Return token ids (batch, length): tokens without a special meaning in turns, so that routers see several."""
+    def _tokens(self, length: int, codebooks: int | None = None) -> Tensor:
+        """Return token ids (batch, length), with ``codebooks`` of them at each position.
+
+        Tokens without a special meaning come in turns, so that routers see several.
+        """
         fields = self.config.to_dict() | self.config.get_text_config().to_dict()
         # some of these are lists
         special = tree_leaves([value for name, value in fields.items() if name.endswith(("_token_id", "_token_index"))])
         size = min(fields.get("vocab_size") or MAX_TOKENS, MAX_TOKENS)
         ordinary = torch.tensor([token for token in range(size) if token not in special])
-        return ordinary[torch.arange(self.batch * length) % len(ordinary)].view(self.batch, length)
+        tokens = ordinary[torch.arange(self.batch * length) % len(ordinary)].view(self.batch, length)
+        return tokens.unsqueeze(-1).repeat(1, 1, codebooks) if codebooks else tokens
 
     def _floats(self, *sizes: int) -> Tensor:
         return torch.ones(sizes, dtype=self.dtype)
@@ -486,12 +574,12 @@ class Inputs:
         for path, table in self.model.named_modules():
             if not (isinstance(table, nn.Embedding) and _POSITIONS.search(path)):
                 continue
-            name = "decoder_input_ids" if "decoder." in path and "decoder_input_ids" in self.tensors else "input_ids"
+            name = self._ids_of(path)
             if name not in self.tensors or not self._reads_text(path):
                 continue
             # positions of RoBERTa begin after the padding's, those of OPT and BART at an offset
             first = getattr(table, "offset", 0) or (0 if table.padding_idx is None else table.padding_idx + 1)
-            length, places = self.tensors[name].shape[-1], table.num_embeddings - first
+            length, places = _text_length(self.tensors[name]), table.num_embeddings - first
             if length > places:
                 raise UserCodeError(f"{name} has {length:,} tokens, and {path} has {places:,} positions")
 
@@ -502,6 +590,11 @@ class Inputs:
             if "input_ids" in names:
                 return not names & {*_IMAGES, *_SOUNDS}
         return False
+
+
+def _text_length(text: Tensor) -> int:
+    """Return the positions of a text: an embedding, or a token of each codebook, has an axis more."""
+    return text.shape[:2][-1]
 
 
 def _parameters(part: Any) -> set[str]:

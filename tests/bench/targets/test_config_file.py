@@ -80,6 +80,19 @@ def test_fields_are_set(build):
     assert build(mixed, fields={"num_hidden_layers": 1}).module.config.layer_types == ["full_attention"]
 
 
+def test_window_of_a_configuration(build):
+    windowed = {**LLAMA, "model_type": "mistral", "architectures": [], "sliding_window": 5}
+    assert build(windowed).window == 5 and build(LLAMA).window is None
+
+
+def test_class_of_a_library_that_is_no_module():
+    from types import SimpleNamespace
+
+    package = SimpleNamespace(Scheduler=dict, __version__="1")
+    with pytest.raises(EnvironmentMissing, match="diffusers 1 has no model 'Scheduler'"):
+        config_file._from_diffusers(package, {"_class_name": "Scheduler"}, {}, None, [])
+
+
 @pytest.mark.parametrize(
     ("config", "more", "message"),
     [
@@ -92,8 +105,9 @@ def test_fields_are_set(build):
         (LLAMA, {"inputs": {"ids": torch.ones(1, 13)}}, "^--input ids: .* has no such input"),
         (GPT2, {"lengths": {"seq_len": 32}}, "^input_ids has 32 tokens, and transformer.wpe has 31 positions"),
         ({**BERT, "model_type": "opt"}, {"lengths": {"seq_len": 34}}, "has 34 tokens, .* has 33 positions"),
-        ({"model_type": "decision_transformer", "hidden_size": 20, "n_layer": 1}, {"lengths": {}},
-         r"that no configuration gives: states; add --input states=SIZES, .*FILE.py:FUNCTION"),
+        ({"model_type": "seggpt", **VISION}, {"lengths": {}},
+         r"that no configuration gives: prompt_pixel_values, .*; add --input prompt_pixel.*=SIZES, .*FILE.py:FUNCTION"),
+        ({"model_type": "decision_transformer", "hidden_size": 20, "n_layer": 1}, {"lengths": {}}, "needs --seq-len$"),
         (LLAVA, {"lengths": {"seq_len": 9, "images": 1}}, "^--seq-len 9: 1 image of 9 tokens: the least is 10"),
         ({"model_type": "llava_next"}, {"lengths": {**LENGTH, "images": 1}}, "are tiled: add --input pixel_values="),
         ({"model_type": "musicgen"}, {}, "^the configuration cannot be built: ValueError: Multiple valid text"),

@@ -2,8 +2,11 @@
 
 import pytest
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 from headcount.bench.targets.config_file import build_from_config
+from headcount.bench.targets.model_inputs import Inputs
 from headcount.bench.targets.user_code import UserCodeError
 from tests.bench.targets.conftest import LLAMA, LLAVA, VISION, write
 
@@ -20,6 +23,10 @@ SPEECH = dict(
 GRID = dict(
     depth=1, hidden_size=16, num_heads=2, intermediate_size=28, out_hidden_size=16, patch_size=7, image_size=56,
     spatial_merge_size=2, temporal_patch_size=2,
+)  # fmt: skip
+CODED = dict(
+    hidden_size=16, intermediate_size=28, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2, head_dim=8,
+    vocab_size=53,
 )  # fmt: skip
 VIDEO = {**VISION, "num_frames": 3, "tubelet_size": [1, 7, 7], "image_size": 21}
 
@@ -78,6 +85,45 @@ MODELS = {
         {"batch_size": 2},
         {"pixel_values": (2, 3, 3, 21, 21)},
     ),
+    "ids-under-another-name": (
+        config(
+            "perceiver", "PerceiverForMaskedLM", num_latents=4, d_latents=16, d_model=16, num_blocks=1, vocab_size=53,
+            num_self_attends_per_block=1, num_self_attention_heads=2, num_cross_attention_heads=2, qk_channels=8,
+            v_channels=16, max_position_embeddings=T,
+        ),
+        {"seq_len": T},
+        {"input_ids": (1, T)},
+    ),
+    "regions-of-an-image": (
+        config("lxmert", "LxmertModel", **SMALL, l_layers=1, x_layers=1, r_layers=1, visual_feat_dim=6),
+        {"seq_len": T, "batch_size": 2},
+        {"visual_feats": (2, 36, 6), "visual_pos": (2, 36, 4)},
+    ),
+    "boxes-of-a-text": (
+        config("bros", "BrosModel", **{**SMALL, "hidden_size": 64}),
+        {"seq_len": T},
+        {"bbox": (1, T, 4)},
+    ),
+    "states-and-actions": (
+        config(
+            "decision_transformer", "DecisionTransformerModel", state_dim=5, act_dim=3, hidden_size=16, n_layer=1,
+            n_head=2, max_ep_len=20,
+        ),
+        {"seq_len": T},
+        {"states": (1, T, 5), "actions": (1, T, 3), "rewards": (1, T, 1), "timesteps": (1, T)},
+    ),
+    "codebooks": (
+        config(
+            "dia", "DiaForConditionalGeneration", encoder_config=CODED, delay_pattern=[0, 1, 2], pad_token_id=50,
+            eos_token_id=51, bos_token_id=52,
+            decoder_config={
+                **CODED, "cross_num_attention_heads": 2, "cross_num_key_value_heads": 2, "cross_head_dim": 8,
+                "cross_hidden_size": 16, "num_channels": 3,
+            },
+        ),
+        {"seq_len": T},
+        {"input_ids": (1, T), "decoder_input_ids": (1, T, 3)},
+    ),
     "series": (
         config("patchtst", "PatchTSTForPrediction", num_input_channels=3, context_length=32, patch_length=4),
         {},
@@ -96,6 +142,18 @@ def test_inputs_by_kind(tmp_path, name, count):
     }
     assert {key: found[key] for key in shapes} == shapes
     assert count(content, lengths=lengths).macs > 0
+
+
+OTHER_COUNTER = ["ids-under-another-name", "regions-of-an-image", "boxes-of-a-text", "states-and-actions", "codebooks"]
+
+
+@pytest.mark.parametrize("name", OTHER_COUNTER)
+def test_count_equals_flop_counter(tmp_path, name, count):
+    content, lengths, _ = MODELS[name]
+    built = build_from_config(write(tmp_path, content), {}, lengths, {}, "float32", "cpu")
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
+        built.module.requires_grad_(False)(**built.kwargs)
+    assert 2 * count(content, lengths=lengths).macs == counter.get_total_flops()
 
 
 def test_missing_image_size_is_noted(tmp_path):
@@ -207,3 +265,23 @@ def test_given_values_are_inputs(tmp_path):
     built = build_from_config(write(tmp_path, content), {}, {}, {"grid_thw": grid, "0": torch.ones(24, 294)})
     assert built.kwargs["grid_thw"].tolist() == [[1, 4, 6]]
     assert built.kwargs["hidden_states"].dtype == torch.bfloat16
+
+
+def test_object_of_the_library_is_no_option(tmp_path):
+    content = config("sam2_video", "Sam2VideoModel")
+    with pytest.raises(UserCodeError, match=r"gives: inference_session; write FILE.py:FUNCTION"):
+        build_from_config(write(tmp_path, content), {}, {}, {})
+
+
+def test_model_without_forward_is_refused():
+    with pytest.raises(UserCodeError, match=r"^Module has no forward; FILE.py:FUNCTION"):
+        Inputs(torch.nn.Module(), {}, {}, {}, torch.float32, dict)
+
+
+def test_image_of_timm():
+    def image(lengths):
+        maker = Inputs(torch.nn.Conv2d(2, 3, 1), {"input_size": [2, 7, 9]}, lengths, {}, torch.float32, dict)
+        maker.timm()
+        return tuple(maker.tensors["input"].shape)
+
+    assert image({}) == (1, 2, 7, 9) and image({"image_size": 5, "batch_size": 4}) == (4, 2, 5, 5)
