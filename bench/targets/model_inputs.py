@@ -44,7 +44,7 @@ REGIONS = 36
 """Regions of an image that a detector finds, as in the papers of models that read them."""
 _FEATURES: dict[str, tuple[int | str, ...]] = {
     "visual_feats": (REGIONS, "visual_feat_dim"), "visual_pos": (REGIONS, "visual_pos_dim"),
-    "query_embeds": ("num_query_tokens", "hidden_size"), "task_inputs": ("task_seq_len",),
+    "task_inputs": ("task_seq_len",),
     "states": ("seq_len", "state_dim"), "actions": ("seq_len", "act_dim"), "rewards": ("seq_len", 1),
     "returns_to_go": ("seq_len", 1),
 }  # fmt: skip

@@ -285,3 +285,27 @@ def test_image_of_timm():
         return tuple(maker.tensors["input"].shape)
 
     assert image({}) == (1, 2, 7, 9) and image({"image_size": 5, "batch_size": 4}) == (4, 2, 5, 5)
+
+
+class Reader(torch.nn.Module):
+    """A model that reads what another one makes."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, latents, text_input_ids, text_attention_mask):
+        return self.layer(latents)
+
+
+LAYERS = {"linear": (torch.nn.Linear(6, 2), (3, 4, 6)), "convolution": (torch.nn.Conv1d(5, 2, 1), (3, 5, 4))}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_embeddings_have_the_width_of_their_reader(name):
+    layer, shape = LAYERS[name]
+    ids, lengths = torch.ones(3, 7, dtype=torch.long), {"seq_len": 4, "batch_size": 3}
+    maker = Inputs(Reader(layer), None, lengths, {"text_input_ids": ids}, torch.float32, dict)
+    maker._add_features()
+    found = maker.finish()
+    assert tuple(found["latents"].shape) == shape and found["text_attention_mask"].equal(ids)
