@@ -217,6 +217,13 @@ def test_error_names_what_was_run(count):
         count(content, lengths={"image_size": 30})
 
 
+def test_error_of_a_sound_names_its_length():
+    from headcount.bench.counting.devices import _advice
+
+    advice = _advice(None, (Reader(torch.nn.Linear(2, 2)), (), {"input_features": torch.ones(1, 3, 2)}))
+    assert "it ran on input_features: 1x3x2" in advice and "; --audio N or --input NAME=SIZES" in advice
+
+
 AUDIO = dict(num_mel_bins=11, max_source_positions=16)
 SPOKEN = {
     # 16 positions of width 20 make 4 tokens of width 80
