@@ -208,6 +208,10 @@ class Inputs:
                 self.absent.append("--images 1")
         elif "pixel_values" in taken or self._takes_patches():
             self._add_image("pixel_values", vision, 1)
+        elif "flattened_patches" in taken:
+            # a patch's row and column stand before its pixels
+            width = 2 + self._first_layer("flattened_patches").in_features
+            self._add("flattened_patches", lambda: self._floats(self.batch, vision.seq_len, width))
 
     def _takes_patches(self) -> bool:
         return "grid_thw" in self.signature.parameters and "hidden_states" in self.signature.parameters

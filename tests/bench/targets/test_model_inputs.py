@@ -94,6 +94,20 @@ MODELS = {
         {"seq_len": T},
         {"input_ids": (1, T)},
     ),
+    "flattened-patches": (
+        config(
+            "pix2struct", "Pix2StructForConditionalGeneration",
+            text_config=dict(
+                vocab_size=53, hidden_size=16, d_kv=8, d_ff=28, num_layers=1, num_heads=2, decoder_start_token_id=0,
+            ),
+            vision_config=dict(
+                hidden_size=16, patch_embed_hidden_size=12, d_ff=28, d_kv=8, num_hidden_layers=1, num_attention_heads=2,
+                seq_len=9,
+            ),
+        ),
+        {"seq_len": T},
+        {"flattened_patches": (1, 9, 2 + 12), "decoder_input_ids": (1, T)},
+    ),
     "regions-of-an-image": (
         config("lxmert", "LxmertModel", **SMALL, l_layers=1, x_layers=1, r_layers=1, visual_feat_dim=6),
         {"seq_len": T, "batch_size": 2},
@@ -144,7 +158,14 @@ def test_inputs_by_kind(tmp_path, name, count):
     assert count(content, lengths=lengths).macs > 0
 
 
-OTHER_COUNTER = ["ids-under-another-name", "regions-of-an-image", "boxes-of-a-text", "states-and-actions", "codebooks"]
+OTHER_COUNTER = [
+    "flattened-patches",
+    "ids-under-another-name",
+    "regions-of-an-image",
+    "boxes-of-a-text",
+    "states-and-actions",
+    "codebooks",
+]
 
 
 @pytest.mark.parametrize("name", OTHER_COUNTER)
