@@ -93,7 +93,7 @@ def add_output(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     add("--wide", action="store_true", help="print every column, however narrow the terminal is")
     add("--unit", choices=(AUTO, RAW, *UNITS), default=AUTO, help="of large integers in tables")
     add("--flops", action="store_true", help="print FLOPs = 2 x MACs; json and csv have MACs")
-    add("--brief", action="store_true", help="print the answer without its details")
+    add("--brief", action="store_true", help="print one line; other formats: no details")
     return group
 
 

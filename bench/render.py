@@ -38,13 +38,19 @@ def emit(
 ) -> list[Table]:
     """Print tables in ``form`` (one of FORMATS) and return all of them with all their rows.
 
-    ``sentence`` is called after the last row, and returns a part of JSON and the last line of text. ``brief`` leaves
-    out tables of details, but not of JSON. Raises UsageError for more than one table in a CSV file.
+    ``sentence`` is called after the last row, and returns a part of JSON and the last line of text. ``brief`` prints
+    that line alone in text, and leaves tables of details out of markdown, CSV and LaTeX. Raises UsageError for more
+    than one table in a CSV file.
     """
     if form == "json":
         tables = [realised(table) for table in tables]
         _write_json(tables, stream, sentence())
         return tables
+    if form == "text" and brief:
+        tables = [realised(table) for table in tables]
+        if line := sentence():
+            stream.write(escape_controls(line, kept="\n") + "\n")
+            return tables
     if form == "csv":
         tables = list(tables)
         # a file of details alone has them

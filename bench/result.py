@@ -49,7 +49,7 @@ class Table(Generic[R]):
         below: notes behind the rows, read after the last row.
         note_column: key of the column whose cells get the footnote marks, "" where rows have no notes.
         facts: further keys of the table in JSON.
-        detail: ``--brief`` leaves the table out.
+        detail: ``--brief`` leaves the table out of files of tables.
     """
 
     name: str

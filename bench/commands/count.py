@@ -25,7 +25,7 @@ from headcount.bench.counting.target_times import time_table
 from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError, require_package
 from headcount.bench.hardware import find_card
-from headcount.bench.macs import columns, entries, module, ranks, survey
+from headcount.bench.macs import across, columns, entries, module, ranks, survey
 from headcount.bench.macs.cite import citation
 from headcount.bench.output.arguments import COUNT
 from headcount.bench.output.figure import check_format
@@ -51,7 +51,6 @@ DESCRIPTION = """MACs and parameters of a model, or of presets in closed form.
     headcount count config.json --seq-len 1024
     headcount count model.py:Net --input 1,3,224,224
     headcount count llama3-8b mistral-7b --vary T=1k,8k --columns macs kv_bytes
-    headcount count llama3-8b --plan tp=8,sp
     headcount count model.py:make --ranks 8 --plan plan.py:apply
 
 make returns (module, inputs); apply(module) divides the module.
@@ -71,6 +70,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     what.add_argument("--vary", action="append", metavar="T=N,N,…", help="a row for each value, and for each TARGET")
     what.add_argument("--backward", action="store_true", help="count the gradients too")
     what.add_argument("--decode", action="store_true", help="add one decode step: its MACs and bytes")
+    what.add_argument("--across", metavar="LETTER", help="a column for each value of a letter of --vary")
     devices = out.add_argument_group("one rank of many devices")
     devices.add_argument("--plan", metavar="PLAN", help="tp=8,sp; with --ranks FILE.py:FUNCTION or transformers")
     add_ranks(devices)
@@ -92,6 +92,8 @@ def command(args: argparse.Namespace) -> Result:
         args.columns = list(dict.fromkeys((*args.columns, *DECODED)))
     if args.plan and args.ranks is None and are_divided:
         return _ranks(args)
+    if args.across:
+        across.check_letter(args.across, survey.vary(args.vary or ()))
     if args.vary or len(args.target) > 1 and not args.counter:
         return _survey(args)
     if args.counter == [CLOSED_FORM]:
@@ -113,7 +115,12 @@ def _survey(args: argparse.Namespace) -> Result:
     found = survey.table(args, varied, given, human)
     if args.plot:
         survey.plot(args.plot, found, varied, given)
-    return Result([found], lambda: _citation(args, [row.case for row in found.rows]).lstrip(), remark=peak_memory)
+    rows = list(found.rows)
+    sentence = survey.sentence(rows, args.columns, given, args.flops) + _citation(args, [row.case for row in rows])
+    # files for machines keep a row for each value
+    is_across = args.across and args.format not in ("json", "csv")
+    printed: Table = across.across(found, args.across) if is_across else found
+    return Result([printed], lambda: sentence, remark=peak_memory)
 
 
 def _cases(args: argparse.Namespace) -> list[Case]:
@@ -147,12 +154,14 @@ def _closed_forms(args: argparse.Namespace) -> Result:
         for table in entries.tables(case, closed, f"{case.name}{changed}: ledger"):
             # with --columns, the ledger is detail
             found.append(replace(table, detail=table.detail or bool(args.columns)))
+    more: list[Table] = []
     if args.columns:
         heading = f"{', '.join(case.name for case in cases)}{changed}"
-        found.append(columns.table_of(cases, heading, args.columns, given))
+        more.append(columns.table_of(cases, heading, args.columns, given))
     if args.on:
-        found += [card_times.table(case, find_card(args.on), given) for case in cases]
-    return Result(found, lambda: entries.sentence(counts, args.flops) + _citation(args, cases), remark=peak_memory)
+        more += [card_times.table(case, find_card(args.on), given) for case in cases]
+    sentence = entries.sentence(counts, args.flops) + _brief(args, more) + _citation(args, cases)
+    return Result([*found, *more], lambda: sentence, remark=peak_memory)
 
 
 def _ranks(args: argparse.Namespace) -> Result:
@@ -175,7 +184,7 @@ def _ranks(args: argparse.Namespace) -> Result:
         by_rank, *collectives = ranks.tables(case, args.columns, element_bytes, target=counted, training=args.backward)
         rows += by_rank.rows
         found += [by_rank, *collectives]
-    return Result(found, lambda: ranks.sentence(rows), remark=peak_memory)
+    return Result(found, lambda: ranks.sentence(rows, args.flops), remark=peak_memory)
 
 
 def _module(args: argparse.Namespace) -> Result:
@@ -210,15 +219,22 @@ def _module(args: argparse.Namespace) -> Result:
     printed = module.tables(found, args.depth or 3, bool(args.elementwise), args.check)
     if args.plot:
         module.plot(args.plot, found, args.depth)
+    more: list[Table] = []
     if args.columns and case:
-        printed.append(columns.table_of([case], text, args.columns, given, run=found))
+        more.append(columns.table_of([case], text, args.columns, given, run=found))
     elif args.columns:
-        printed.append(columns.of_module(found, text, args.columns, given))
+        more.append(columns.of_module(found, text, args.columns, given))
     if args.on and case:
-        printed.append(card_times.table(case, find_card(args.on), given))
+        more.append(card_times.table(case, find_card(args.on), given))
     elif args.on:
-        printed.append(time_table(target, find_card(args.on)))
-    return Result(printed, lambda: module.sentence(found, args.flops) + _citation(args, [found]), remark=peak_memory)
+        more.append(time_table(target, find_card(args.on)))
+    sentence = module.sentence(found, args.flops) + _brief(args, more) + _citation(args, [found])
+    return Result([*printed, *more], lambda: sentence, remark=peak_memory)
+
+
+def _brief(args: argparse.Namespace, tables: Sequence[Table]) -> str:
+    """Return what the last line has of --columns and --on where --brief leaves their tables out."""
+    return "".join(f" {columns.sentence(table)}" for table in tables) if args.brief else ""
 
 
 def _citation(args: argparse.Namespace, counted: Sequence[Case | Count]) -> str:

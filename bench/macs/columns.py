@@ -198,3 +198,13 @@ def table_of(
 
 def _memory(heading: str, first: Column, notes: Sequence[str], rows: Sequence[MemoryRow]) -> Table[MemoryRow]:
     return Table("memory", f"{heading}: memory and decoding", [first], rows, notes, note_column="row")
+
+
+def sentence(table: Table) -> str:
+    """Return the cells of each row by their names in JSON, for a line without the table."""
+    first, *others = table.columns
+    found = []
+    for row in table.rows:
+        cells = ", ".join(f"{column.key} {column.text(column.read(row))}" for column in others)
+        found.append(f"{first.text(first.read(row))}: {cells}")
+    return f"{'; '.join(found)}."

@@ -12,6 +12,7 @@ from headcount.bench.counting.agreement import difference
 from headcount.bench.counting.count import count_ranks
 from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError
+from headcount.bench.output.layout import in_flops
 from headcount.bench.result import Row, Table, columns_of, shown
 from headcount.bench.targets.target import SHIPPED, Target, is_configuration
 from headcount.formulas.backward import backward
@@ -164,12 +165,18 @@ def _notes(case: Case, element_bytes: Mapping[str, int], saved: bool) -> list[st
     return notes
 
 
-def sentence(rows: Iterable[RankRow]) -> str:
-    """Return how many classes of ranks are counted, and equal to their closed form."""
+def sentence(rows: Sequence[RankRow], as_flops: bool) -> str:
+    """Return the costs of the rank whose step is the longest, and how many classes of ranks equal their closed form."""
+    most = max(rows, key=lambda row: row.step_macs)
+    macs, params = (next(one for one in RANK_COLUMNS if one.key == key) for key in ("rank_macs", "rank_params"))
+    macs = in_flops(macs) if as_flops else macs
+    where = f" of stage {most.stage}" if most.stage != "all" else ""
+    costs = f"{macs.text(most.rank_macs)} {macs.of} and {params.text(most.rank_params)} parameters"
     counted = [row.verdict for row in rows if row.verdict != NOT_COUNTED]
     if not counted:
-        return "No rank is counted."
-    return f"Classes of equal ranks: {counted.count(EQUAL)} of {len(counted)} counted are equal to the closed form."
+        return f"{most.preset}, a rank{where}: {costs}; no rank is counted."
+    equal = f"{counted.count(EQUAL)} of {len(counted)} counted are equal to the closed form"
+    return f"{most.preset}, a rank{where}: {costs}; classes of equal ranks: {equal}."
 
 
 def verdict(cost: RankCost, count: Count, training: bool) -> str:

@@ -14,8 +14,9 @@ from headcount.bench.column import Column, plural
 from headcount.bench.counting.count import count
 from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError
-from headcount.bench.macs.columns import MODEL, REFERENCE, Accounts, with_accounts
+from headcount.bench.macs.columns import MODEL, REFERENCE, Accounts, account_column, with_accounts
 from headcount.bench.output.figure import figure
+from headcount.bench.output.layout import in_flops as flops_column
 from headcount.bench.output.layout import scaled, unit_for
 from headcount.bench.result import Row, Table
 from headcount.bench.targets.target import is_configuration, parse_target
@@ -136,13 +137,39 @@ def _case(target: Any, text: str) -> Case | None:
     return None
 
 
+def sentence(rows: Sequence[SurveyRow], names: Sequence[str], given: Assumptions, in_flops: bool) -> str:
+    """Return the least and the greatest value of the first cost that a length changes, with their rows."""
+    name = _first_cost(names or DEFAULT)
+    known = [row for row in rows if row.accounts.values[name] is not None]
+    if not known:
+        return f"{name}: not known of any row."
+    column = account_column(name, given)
+    column = flops_column(column) if in_flops else column
+    if column.kind == "text":
+        return f"{plural(len(rows), 'row')}."
+    ends = sorted(known, key=lambda row: row.accounts.values[name])
+    ends = [ends[0], ends[-1]] if len(ends) > 1 else ends
+    texts = []
+    for row in ends:
+        point = ",".join([row.target, *(f"{letter}={value}" for letter, value in row.at.items())])
+        texts.append(f"{column.text(column.read(row))} ({point})")
+    # a unit where the head does not name it
+    unit = " in bytes" if column.of == "bytes" else ""
+    return f"{' '.join(column.head.split())}{unit}: {' to '.join(texts)}."
+
+
+def _first_cost(names: Sequence[str]) -> str:
+    """Return the first of the costs that a length changes, else the first."""
+    return next((name for name in names if name not in CONSTANT), names[0])
+
+
 def plot(path: str, printed: Table[SurveyRow], varied: Mapping[str, list[str]], given: Assumptions) -> None:
     """Draw the first cost of each target over the first varied letter, both axes logarithmic.
 
     Raises UsageError without a letter whose values are numbers.
     """
     _, *names = (column.key for column in printed.columns if column.key not in varied)
-    name = next((one for one in names if one not in CONSTANT), names[0])
+    name = _first_cost(names)
     letter = next(iter(varied), None)
     if letter is None:
         raise UsageError("--plot of several targets draws over a letter: --vary T=128,512")

@@ -12,7 +12,7 @@ from headcount.bench.accounts import ACCOUNTS
 from tests.golden.conftest import normalised, run
 
 CLOSED = "--counter closed-form"
-PRESETS = f"count moa-8K8E128D transformer-big {CLOSED} --brief"
+PRESETS = "count moa-8K8E128D transformer-big"
 OF_LAYERS = [name for name, one in ACCOUNTS.items() if not one.of_runs and "rule" not in one.needs]
 """Columns that every preset has; rules of training FLOPs need a language model."""
 COLUMNS = f"{PRESETS} --columns kv_bytes decode_macs training_macs"
@@ -57,25 +57,28 @@ COUNTS = {
     "count-preset-ledger": f"count moa-8K8E128D --seq-len 512 {CLOSED}",
     "count-columns-bound": f"{PRESETS} --context 512 --columns kv_bytes decode_macs decode_bytes decode_bound "
     "--peak-macs 400e12 --bandwidth 4.8e12",
-    "count-columns-mfu": f"count llama3-8b --seq-len 8192 {CLOSED} --brief --rules palm "
+    "count-columns-mfu": "count llama3-8b --vary T=8192 --rules palm "
     "--columns training_flops_per_token mfu --tokens 4194304 --seconds 20 --devices 512 --peak 'H100 SXM bf16'",
     "tables-closed": f"table {CLOSED}",
     "table3": f"table moa-table3 {CLOSED}",
     "table-libraries": "table timm torchvision --brief",
-    "table-moh": f"table moh-llm moh-llama3 moh-vit {CLOSED} --brief",
+    "table-moh": f"table moh-llm moh-llama3 moh-vit {CLOSED}",
     "tables-others": f"table dense-anchors transnext moh-table6 moh-table-h jetmoe {CLOSED}",
     "table-md": f"table moa-table3 {CLOSED} --format md",
     "table-json": f"table jetmoe {CLOSED} --format json",
     "count-preset": "count mlm-moa-8K8E128D --counter all --seq-len 16",
     "count-preset-set": f"count moa-8K8E128D --set top_k=3 --set num_decoder_layers=1 --src-len 7 {CLOSED} --unit M",
     "count-preset-flops": f"{PRESETS} --flops --unit G",
-    **in_formats("count-preset", PRESETS, "csv"),
+    **in_formats("count-preset", f"{PRESETS} {CLOSED} --brief", "csv"),
     "table-gpt3": "table gpt3-d1",
     "compare-rules": "compare llama3-8b --rules palm 6n",
     "count-preset-moh": f"count moh-llm-s-75 {CLOSED}",
-    "count-preset-mla": f"count mla-llm-s {CLOSED} --brief",
+    "count-preset-mla": f"count mla-llm-s {CLOSED}",
     "count-columns": COLUMNS,
     **in_formats("count-columns", COLUMNS, "csv", "latex"),
+    "count-columns-brief": f"{COLUMNS} {CLOSED} --brief",
+    "count-across": "count llama3-8b mistral-7b --vary T=128,8k --across T",
+    **in_formats("count-across", "count llama3-8b mistral-7b --vary T=128,8k --across T", "latex"),
     "count-columns-wide": f"{PRESETS} --columns {' '.join(OF_LAYERS)} --context 512 --generate 20 --peak-macs 400e12 "
     "--bandwidth 4.8e12 --wide",
     "grid-file": f"grid lengths.toml {CLOSED}",
@@ -121,7 +124,7 @@ BUDGETS = in_formats("budget", BUDGET, "json", "csv") | {
 ROUTING = {
     "routing": ROUTED,
     **in_formats("routing", ROUTED, "json"),
-    "routing-log": f"{ROUTED} --log log.jsonl --brief",
+    "routing-log": f"{ROUTED} --log log.jsonl",
 }
 LOCK = {
     "lock-file": "lock model.py:make",

@@ -240,7 +240,10 @@ def test_lock_of_several_targets_names_what_changed(pair, capsys):
     assert rows["small.py:make", "MACs", "total"]["difference"] == 0
     assert data["result"].startswith("two.lock: model.py:make 3,542 -> 4,004 (+462) MACs (1 changed)")
     assert "two.lock: model.py:make: 4,004 MACs, above the limit of 4,000\n" in err
-    for form in ("text", "md", "csv"):
+    assert main(["--check", "two.lock", "--brief"]) == 1
+    out, err = capsys.readouterr()
+    assert out.startswith("two.lock: ") and out.count("\n") == 1 and "above the limit of 4,000\n" in err
+    for form in ("md", "csv"):
         assert main(["--check", "two.lock", "--brief", "--format", form]) == 1
         table = capsys.readouterr().out.partition("two.lock:")[0]
         assert table.count("above limit") == 1 and ("small.py" in table) == (form == "csv")

@@ -117,7 +117,7 @@ def check_that_verdict_names_what_differs(cost, count):
 def test_ranks_that_are_not_counted_have_a_reason(words, reason, command):
     code, out, _ = command("count", *words)
     assert code == 0
-    assert "not counted [1]" in out and "No rank is counted." in out and reason in " ".join(out.split())
+    assert "not counted [1]" in out and "no rank is counted." in out and reason in " ".join(out.split())
 
 
 def test_rank_of_a_module_that_the_user_divides(folder, tables):

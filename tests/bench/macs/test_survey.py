@@ -59,7 +59,51 @@ def test_papers_have_units_and_a_plot(tmp_path, capsys):
     assert "<svg" in plot.read_text()
 
 
+def test_lengths_are_columns(capsys):
+    assert main([MHA, "--vary", "h=3", "--vary", "T=11,1k", "--across", "T", "--columns", "params", "macs"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["MACs", "MACs"] in lines and ["target", "h", "params", "T=11", "T=1,000"] in lines
+    # parameters are those of every length
+    params = 4 * 7 * 15 + 3 * 15 + 7
+    assert [MHA, "3", f"{params:,}", f"{mha(11):,}", f"{mha(1000):,}"] in lines
+
+
+def test_lengths_share_their_unit_in_papers(capsys):
+    assert main(["llama3-8b", "--vary", "T=128,8192", "--across", "T", "--columns", "macs", "--format", "latex"]) == 0
+    # by hand: (weights of products) x T + 2 T^2 x 32 layers x 4096
+    macs = [(7_504_924_672 - 266_240) * T + 2 * T**2 * 32 * 4096 for T in (128, 8192)]
+    text = capsys.readouterr().out
+    assert rf"llama3-8b & {macs[0] / 1e9:,.2f} & {macs[1] / 1e9:,.2f} \\" in text
+    assert r"target & G & G \\" in text
+
+
+def test_files_for_machines_have_a_row_for_each_value(capsys):
+    words = [MHA, MOA, "--vary", "T=11,13", "--across", "T", "--columns", "macs"]
+    assert [row["macs"] for row in run(capsys, *words)] == [mha(11), mha(13), moa(11), moa(13)]
+    assert main([*words, "--format", "csv"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("target,T,macs") and len(lines) == 5
+
+
+def test_unknown_cost_is_a_dash_at_its_value(tmp_path, monkeypatch, capsys, warm):
+    (tmp_path / "own.py").write_text(
+        "from torch import nn, zeros\ndef make(T=3): return nn.Linear(5, 7), (zeros(T, 5),)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert main(["own.py:make", "--vary", "T=2,3", "--across", "T", "--columns", "macs", "kv_bytes"]) == 0
+    (row,) = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("own.py")]
+    assert row == ["own.py:make", "[1]", "70", "105", "–"]
+
+
+def test_brief_is_one_line_with_the_ends(capsys):
+    assert main([MHA, MOA, "--vary", "T=11,13", "--columns", "params", "macs", "--brief"]) == 0
+    least, most = (f"{moa(11):,} ({MOA},T=11)", f"{mha(13):,} ({MHA},T=13)")
+    assert capsys.readouterr().out == f"MACs: {least} to {most}.\n"
+
+
 @pytest.mark.parametrize("words, reason", [
+    ([MHA, "--vary", "T=1,2", "--across", "S"], "--vary has T"),
+    (["mha:h=3,d_h=5,d_m=7,T=2", "--across", "T"], "--vary T=128,512"),
     ([MHA, "--vary", "T"], "write a letter or a name and its values"),
     ([MHA, "--vary", "T=1", "--vary", "T=2"], "write T=1,2"),
     ([MHA, "moa-8k", "--vary", "T=2"], "moa-8K8E256D"),

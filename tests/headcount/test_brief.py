@@ -1,0 +1,41 @@
+"""--brief: every command answers in one line of text, and leaves details out of files of tables."""
+
+import shlex
+
+import pytest
+
+from headcount.__main__ import main
+
+LAYER = "mha:h=3,d_h=5,d_m=7,T=11"
+
+
+@pytest.mark.parametrize("words", [
+    f"count {LAYER} --counter closed-form",
+    f"count {LAYER} moa-8K8E128D --counter closed-form --columns macs kv_bytes",
+    f"count {LAYER}",
+    "count llama3-8b --plan tp=8,sp --counter closed-form",
+    "count mha:h=3,d_h=5,d_m=7 --vary T=11,13",
+    "table moa-table1 --counter closed-form",
+    "grid 'h=2,3 d_h=5 d_m=7 T=3' --counter closed-form",
+    "compare llama3-8b mistral-7b",
+    "compare llama3-8b --rules palm 6n",
+    "derive --preset transformer-base --part feed-forward --vars T",
+    "fit llama3-8b --on 'H100 SXM' --context 128",
+    "budget moa-8K8E128D --macs 1G",
+])  # fmt: skip
+def test_answer_is_one_line(words, capsys, warm):
+    main([*shlex.split(words), "--brief"])
+    out, err = capsys.readouterr()
+    assert out.endswith(".\n") and out.count("\n") == 1, out + err
+
+
+def test_columns_are_in_the_line(capsys):
+    assert main([*f"count {LAYER} --counter closed-form --columns macs kv_bytes --brief".split()]) == 0
+    macs = 4 * 11 * 7 * 15 + 2 * 11 * 11 * 15
+    assert capsys.readouterr().out.endswith(f" {LAYER}: macs {macs:,}, kv_bytes {11 * 60:,}.\n")
+
+
+def test_file_of_tables_has_no_details(tmp_path):
+    out = tmp_path / "tables"
+    assert main([*f"count {LAYER} --counter closed-form --brief --format csv --out {out}/".split()]) == 0
+    assert [file.name for file in out.iterdir()] == [f"{LAYER.replace(':', '-')}-kinds.csv".replace("=", "-")]
