@@ -124,10 +124,11 @@ def count_ranks(
     return _run("headcount.bench.counting.rank:count", target, columns=columns, roots=roots or {})
 
 
-def derive_module(spec: str, settings: Mapping[str, Any], base: Mapping[str, int], step: Mapping[str, int]) -> Any:
+def derive_module(target: Target, names: Sequence[str], given: Mapping[str, tuple[int, int]]) -> Any:
     """Return the derive.result.Derivation of a user module, as derive.derivation.derive_module returns it."""
-    with stage(f"deriving {spec}"):
-        return run_isolated("headcount.bench.derive.derivation:derive_module", spec, settings, base, step, code=[spec])
+    task = "headcount.bench.derive.derivation:derive_module"
+    with stage(f"deriving {target.spec}"):
+        return run_isolated(task, target, names, given, code=target.code, label=target.spec)
 
 
 def _run(task: str, target: Target, **options: Any) -> Any:

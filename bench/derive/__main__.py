@@ -1,14 +1,15 @@
 """python -m bench.derive: derive the closed form of a module by running it.
 
-    python -m bench.derive --preset moa-8K8E128D --vars T,S,K,E,D,d_model
-    python -m bench.derive --preset transformer-base --part feed-forward --vars T,d_model,d_ff
-    python -m bench.derive --preset transformer-base --part model --vars T,S,d_model,d_ff,vocab_size,N_enc,N_dec
-    python -m bench.derive --module FILE.py:FUNCTION --vars T,h,d_h --base d_h=8:8
+    python -m bench.derive moa-8K8E128D
+    python -m bench.derive model.py:make
+    python -m bench.derive model.py:Net --input 1,3,224,224 --vars B,H
+    python -m bench.derive transformer-base --part model --vars T,S,d_model,N_enc
+    python -m bench.derive model.py:make --vars T,h,d_h --base d_h=8:8
 
-FUNCTION takes the variables as keyword integers and returns (module, inputs); where one size must divide another, let
-it take their quotient. One run with symbols for the sizes gives the polynomial; where the module needs integers, it is
-fitted to counts on a grid, and the output says so. Exit codes: 0 success; 1 the count is no polynomial, or not the
-closed form; 2 wrong usage, or a module that cannot be built at a point of the grid.
+make returns (module, inputs), and takes sizes as keyword integers; where one must divide another, let it take their
+quotient. Without keywords the sizes are those of its inputs that may vary. One run with symbols for the sizes gives
+the polynomial; where the module needs integers, it is fitted to counts on a grid, and the output says so. Exit codes:
+0 success; 1 the count is no polynomial, or not the closed form; 2 wrong usage, or a module that cannot be built.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 from headcount.bench.cli import Parser, add_output, exit_process, serve
 from headcount.bench.column import Column
@@ -24,8 +26,13 @@ from headcount.bench.counting.count import derive_module
 from headcount.bench.errors import UsageError
 from headcount.bench.output.arguments import SET
 from headcount.bench.result import Result, Row, Table
-from headcount.bench.targets.target import parse_settings
+from headcount.bench.targets.target import Target, is_configuration, parse_settings
 from headcount.models.configs.numbers import parse_int
+from headcount.models.configs.presets import preset
+from headcount.models.configs.targets import is_layer, make, parse, split, split_lengths
+
+if TYPE_CHECKING:
+    from headcount.bench.derive.result import Derivation
 
 PROG = "python -m bench.derive"
 PARTS = ("attention", "feed-forward", "model")
@@ -56,12 +63,18 @@ COLUMNS = (
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """Return the command line parser of bench.derive."""
     out = Parser(prog=prog, description=(__doc__ or "").replace(PROG, prog))
-    out.add_argument("--preset", metavar="NAME", help="a model by name (headcount table --list)")
-    out.add_argument("--part", choices=PARTS, default="attention", help="part of the preset (default: attention)")
-    out.add_argument("--module", metavar="SPEC", help="a user module: FILE.py:FUNCTION or package.module:FUNCTION")
+    text = "preset, layer as moa:K=8,E=32,…, FILE.py:NAME or config.json"
+    out.add_argument("target", nargs="?", metavar="TARGET", help=text)
+    out.add_argument("--preset", metavar="NAME", help="the same as TARGET, of a preset")
+    out.add_argument("--module", metavar="SPEC", help="the same as TARGET, FILE.py:FUNCTION or package.module:FUNCTION")
+    out.add_argument("--part", choices=PARTS, help="part of the preset (default: attention)")
     out.add_argument("--set", **SET | {"metavar": "NAME=VALUE"}, help="fields, or other arguments of FUNCTION")
-    out.add_argument("--vars", metavar="NAME,NAME", help="variables of the closed form")
-    out.add_argument("--base", nargs="+", metavar="NAME=START[:STEP]", default=[], help="points of the grid")
+    text = "example input of a module: [NAME=]1,128[:long]"
+    out.add_argument("--input", action="append", metavar="SIZES", default=[], help=text)
+    text = "variables of the closed form (default: all sizes), or names of the input's in their order"
+    out.add_argument("--vars", metavar="NAME,NAME", help=text)
+    text = "points of the grid (default: found by trying)"
+    out.add_argument("--base", nargs="+", metavar="NAME=START[:STEP]", default=[], help=text)
     add_output(out)
     return out
 
@@ -73,65 +86,90 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
 
 def command(args: argparse.Namespace) -> Result:
     """Return the closed form that ``args`` asks for, derived before it is printed."""
-    if bool(args.preset) == bool(args.module):
-        raise UsageError("give --preset or --module")
+    given = [one for one in (args.target, args.preset, args.module) if one]
+    if len(given) != 1:
+        raise UsageError("give one TARGET: a preset (--preset), FILE.py:FUNCTION (--module) or config.json")
     names = tuple(name.strip() for name in (args.vars or "").split(",") if name.strip())
+    if args.vars and not names:
+        raise UsageError("--vars names the sizes that the closed form is in, as in --vars T,d_model")
     if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
         raise UsageError(f"--vars names {', '.join(twice)} twice")
     for name in names:
         if not name.isidentifier() or keyword.iskeyword(name):
             raise UsageError(f"--vars: {name!r} is no name of a size")
-    if not names:
-        raise UsageError("--vars names the sizes that the closed form is in, as in --vars T,d_model")
-    return _of_module(args, names) if args.module else _of_preset(args, names)
+    if args.preset:
+        # its error names presets alone
+        preset(args.preset, {})
+    spec, words = split(given[0])
+    is_module = args.module or not args.preset and (":" in given[0] or is_configuration(spec)) and not is_layer(spec)
+    words += args.set
+    return _of_module(args, given[0], spec, words, names) if is_module else _of_preset(args, given[0], words, names)
 
 
-def _grid(words: Sequence[str], starts: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
-    """Return first values and steps by name: the given ones, else ``starts`` in steps of 1."""
-    base, steps = dict(starts), dict.fromkeys(starts, 1)
+def _points(words: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """Return first point and step of each size that --base names."""
+    found = {}
     for word in words:
         name, _, numbers = word.partition("=")
-        if name not in starts:
-            raise UsageError(f"unknown variable {name!r} in --base; choose from {', '.join(starts)}")
         start, _, step = numbers.partition(":")
         try:
-            base[name], steps[name] = parse_int(start), parse_int(step or "1")
+            found[name] = parse_int(start), parse_int(step or "1")
         except ValueError:
-            base[name] = 0
-        if min(base[name], steps[name]) < 1:
+            found[name] = 0, 0
+        if min(found[name]) < 1:
             raise UsageError(f"malformed {word!r}; write --base {name}=START or {name}=START:STEP")
-    return base, steps
+    return found
 
 
-def _of_preset(args, names: tuple[str, ...]) -> Result:
+def _of_preset(args: argparse.Namespace, text: str, words: Sequence[str], names: tuple[str, ...]) -> Result:
     from headcount.bench.derive.derivation import derive
     from headcount.bench.derive.interpolate import Grid
     from headcount.bench.derive.parts import part
-    from headcount.models.configs.presets import parse_overrides
 
-    found = part(args.preset, args.part, parse_overrides(args.preset, args.set), names)
-    grid = Grid(*_grid(args.base, found.starts))
+    if args.input:
+        raise UsageError("--input goes with a module of your own: --vars chooses the sizes of a preset")
+    which = args.part or PARTS[0]
+    spec, _ = split(text)
+    # lengths are variables
+    fields, _ = split_lengths(words)
+    found = part(make(spec, parse(spec, fields)), which, names)
+    names, given = tuple(found.letters), _points(args.base)
+    for name in given:
+        if name not in names:
+            raise UsageError(f"unknown variable {name!r} in --base; choose from {', '.join(names)}")
+    points = {name: given.get(name, (start, 1)) for name, start in found.starts.items()}
+    grid = Grid(
+        {name: start for name, (start, _) in points.items()}, {name: step for name, (_, step) in points.items()}
+    )
     # a given first point is where the form is asked for
-    derivation = derive(found.build, grid, skip_values=nullcontext, own=None if args.base else found.own)
-    return _result(f"{args.preset}, {args.part}", names, derivation, dict(found.letters), found.closed)
+    derivation = derive(found.build, grid, skip_values=nullcontext, own=None if given else found.own)
+    return _result(f"{text}, {which}", derivation, dict(found.letters), found.closed)
 
 
-def _of_module(args, names: tuple[str, ...]) -> Result:
-    from headcount.bench.derive.result import starts
+def _of_module(args: argparse.Namespace, text: str, spec: str, words: Sequence[str], names: tuple[str, ...]) -> Result:
+    if args.part:
+        raise UsageError(f"--part goes with a preset, not with {text}")
+    if is_configuration(spec):
+        words, lengths = split_lengths(words)
+    else:
+        lengths = {}
+    target = Target(spec, parse_settings(words), tuple(args.input), lengths=lengths)
+    found = derive_module(target, names, _points(args.base))
+    return _result(text, found, {name: name for name in found.sizes}, None)
 
-    base, step = _grid(args.base, starts({name: name for name in names}))
-    found = derive_module(args.module, parse_settings(args.set), base, step)
-    return _result(args.module, names, found, {}, None)
 
-
-def _result(title: str, names, found, letters: dict[str, str], closed) -> Result:
-    notes = [f"Found by {found.method}."]
+def _result(title: str, found: "Derivation", letters: Mapping[str, str], closed: Mapping[str, Any] | None) -> Result:
+    names = ", ".join(letters)
+    notes = [f"{name}: {about}." for name, about in found.sizes.items() if about]
+    if found.fixed:
+        notes.append(f"Fixed by the module: {', '.join(found.fixed)}.")
+    notes.append(f"Found by {found.method}.")
     if found.domain or found.layout:
         notes.append(f"Holds for sizes of at least 1{' where ' if found.domain else ''}{'; '.join(found.domain)}.")
     if found.layout:
         notes.append("torch's choice of memory layouts adds conditions; --format json has them.")
     if found.witness:
-        failures = [f"{title} is no polynomial in {', '.join(names)}: {found.witness}"]
+        failures = [f"{title} is no polynomial in {names}: {found.witness}"]
     else:
         failures = [] if closed is None else _differences(title, found, closed)
     equal = None if closed is None else not failures
@@ -140,7 +178,7 @@ def _result(title: str, names, found, letters: dict[str, str], closed) -> Result
     rows = _rows(found, letters)
     rows[0] = replace(rows[0], failures=failures)
     facts = {key: value for key, value in found.as_record().items() if key != "by_kind"}
-    title = f"{title}: multiply-accumulates in {', '.join(names)}"
+    title = f"{title}: multiply-accumulates in {names}"
     table = Table("derive", title, COLUMNS, rows, notes, facts={**facts, "equals_closed_form": equal})
     return Result([table], lambda: _sentence(found, equal))
 

@@ -1,47 +1,177 @@
 """Derive the closed form of a module from runs: with symbols in one run, else from counts on a grid."""
 
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
+from itertools import chain, islice, product
 from typing import Any
 
 import sympy
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from headcount.bench.column import plural
 from headcount.bench.contractions.classify import UnsupportedError
 from headcount.bench.counters.run_context import one_thread
 from headcount.bench.derive.guards import Domain, format_guard
+from headcount.bench.derive.input_sizes import find_input_sizes, resized
 from headcount.bench.derive.interpolate import LINE, Count, Grid, NoPolynomial, fit_polynomial, validate_at
-from headcount.bench.derive.result import Derivation
+from headcount.bench.derive.result import Derivation, starts
 from headcount.bench.derive.symbolic import Build, CannotBuild, NotSymbolic, count_at, count_symbolic
-from headcount.bench.targets.user_code import UserCodeError, build, check_settings, load
+from headcount.bench.targets.target import Target, is_configuration
+from headcount.bench.targets.user_code import UserCodeError, build, build_target, check_settings, load
 from headcount.formulas.symbols import format_sizes, symbol
 
 SYMBOLIC_LINE = 5
 """Points along an integer size while others are symbols: four fix the degree, one validates it."""
 
 
-def derive_module(
-    spec: str, settings: Mapping[str, Any], base: Mapping[str, int], step: Mapping[str, int]
-) -> Derivation:
-    """Return the closed form of a user module in the sizes of ``base``, with its other ``settings`` as they are.
+MOST_TRIED = 60
+"""The most first points that are tried for a module that cannot be built at the usual ones."""
+MOST_GRIDS = 2
+"""The most of these points from which a closed form is derived: a run with symbols takes seconds."""
+TRIED_SIZES = (16, 2, 96, 4)
+"""Sizes of such points: multiples of one another, as widths are of heads."""
+
+
+def derive_module(target: Target, names: Sequence[str], given: Mapping[str, tuple[int, int]]) -> Derivation:
+    """Return the closed form of a user module, or of a configuration's model, in the sizes ``names``.
+
+    They are keywords of the function; all its whole numbers where there are no names. Of a function without any, of a
+    module with inputs of --input and of a configuration, they name the sizes of the inputs that may vary, in their
+    order. ``given`` are first points and steps of sizes by name, the others are searched for.
 
     Raises UserCodeError, also for unsupported operations.
     """
-    function = load(spec)
-    check_settings(spec, function, {**settings, **base})
-
-    def build_at(**sizes):
-        module, args, kwargs = build(spec, function, {**settings, **sizes})
-        return module.eval(), args, kwargs
-
+    function = None if is_configuration(target.spec) else load(target.spec)
+    parameters = {} if function is None or target.inputs else whole_numbers(function, target.settings)
     try:
-        return derive(build_at, Grid(base, step))
+        if function and not target.inputs and (parameters or not _is_callable_with(function, target.settings)):
+            return _of_keywords(target, function, names, parameters, given)
+        return _of_inputs(target, names, given)
     except CannotBuild as error:
         raise UserCodeError(str(error)) from error
     except UnsupportedError as error:
         raise UserCodeError(f"{error}; a closed form needs every operation to be known") from error
+
+
+def whole_numbers(function: Callable[..., Any], settings: Mapping[str, Any]) -> dict[str, int | None]:
+    """Return the keywords of ``function`` that are sizes, with their defaults: whole numbers, and those without any."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return {}
+    found: dict[str, int | None] = {}
+    for name, one in parameters.items():
+        if name in settings or one.kind not in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
+            continue
+        if one.default is one.empty and one.annotation in (one.empty, int, "int"):
+            found[name] = None
+        elif type(one.default) is int and one.default > 0:
+            found[name] = one.default
+    return found
+
+
+def _is_callable_with(function: Callable[..., Any], settings: Mapping[str, Any]) -> bool:
+    """Return whether ``function`` needs no more than ``settings``."""
+    try:
+        inspect.signature(function).bind(**settings)
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True
+
+
+def _of_keywords(
+    target: Target, function: Callable[..., Any], names: Sequence[str], parameters: Mapping[str, int | None],
+    given: Mapping[str, tuple[int, int]],
+) -> Derivation:  # fmt: skip
+    """Return the closed form in keywords of a function."""
+    names = names or list(parameters)
+    _check_given(given, names)
+    check_settings(target.spec, function, {**target.settings, **dict.fromkeys(names, 1)})
+
+    def build_at(**sizes):
+        module, args, kwargs = build(target.spec, function, {**target.settings, **sizes})
+        return module.eval(), args, kwargs
+
+    own = {name: size for name in names if (size := parameters.get(name))}
+    is_whole = len(own) == len(names)
+    usual = starts({name: name for name in names})
+    if given:
+        base = {name: given.get(name, (usual[name], 1)) for name in names}
+        grids = [Grid({name: start for name, (start, _) in base.items()}, {name: s for name, (_, s) in base.items()})]
+    else:
+        grids = [Grid(usual, dict.fromkeys(names, 1)), *([Grid(own, own)] if is_whole else [])]
+    found = _derive_at_first(build_at, grids, () if given else _searched(build_at, names), own if is_whole else None)
+    return replace(found, sizes=dict.fromkeys(names, ""))
+
+
+def _of_inputs(target: Target, names: Sequence[str], given: Mapping[str, tuple[int, int]]) -> Derivation:
+    """Return the closed form in the sizes of the inputs that may vary."""
+
+    def build_example(**_):
+        module, args, kwargs = build_target(target).call
+        return module.eval(), args, kwargs
+
+    with one_thread():
+        free, fixed = find_input_sizes(build_example, lambda build, point: count_at(build, FakeTensorMode, point))
+    if not free:
+        raise UserCodeError("it runs with no other sizes of its inputs; give it keywords: make(T, d)")
+    if names and len(names) != len(free):
+        listed = ", ".join(f"{size.about} ({size.example:,})" for size in free)
+        raise UserCodeError(f"--vars names {plural(len(names), 'size')} of {len(free)} that may vary: {listed}")
+    free = [replace(size, name=name) for size, name in zip(free, names or [one.name for one in free], strict=True)]
+    _check_given(given, [size.name for size in free])
+    own = {size.name: size.example for size in free}
+    # a size of 1 is broadcast where another is not
+    first = {name: size if size > 1 else 3 for name, size in own.items()}
+    less = {name: max(1, size // 16) for name, size in first.items()}
+    steps = (dict.fromkeys(first, 1), first)
+    grids = [*(Grid(first, step) for step in steps), Grid(less, less)]
+    if given:
+        base = {name: given.get(name, (start, 1)) for name, start in first.items()}
+        grids = [Grid({name: start for name, (start, _) in base.items()}, {name: s for name, (_, s) in base.items()})]
+    found = _derive_at_first(resized(build_example, free), grids, (), own)
+    about = {size.name: f"{size.about}, {size.example:,} in the example" for size in free}
+    return replace(found, sizes=about, fixed=tuple(f"{size.about} = {size.example:,}" for size in fixed))
+
+
+def _check_given(given: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Raise UserCodeError for a point of a size that is not varied."""
+    for name in given:
+        if name not in names:
+            raise UserCodeError(f"unknown variable {name!r} in --base; choose from {', '.join(names)}")
+
+
+def _searched(build: Build, names: Sequence[str]) -> Iterator[Grid]:
+    """Yield grids at whose first two points the module can be built, those of the most different sizes first."""
+    points = sorted(product(TRIED_SIZES, repeat=len(names)), key=lambda sizes: -len(set(sizes)))
+    for sizes in points[:MOST_TRIED]:
+        base = dict(zip(names, sizes, strict=True))
+        with suppress(CannotBuild), one_thread():
+            for factor in (1, 2):
+                count_at(build, FakeTensorMode, {name: factor * size for name, size in base.items()})
+            yield Grid(base, base)
+
+
+def _derive_at_first(
+    build: Build, grids: Sequence[Grid], more: Iterable[Grid], own: Mapping[str, int] | None
+) -> Derivation:
+    """Return the closed form from the first of ``grids``, then of ``more``, at whose points the module can be built.
+
+    Raises the CannotBuild of the first grid where there is none.
+    """
+    failed: CannotBuild | None = None
+    for grid in chain(grids, islice(more, MOST_GRIDS)):
+        try:
+            return derive(build, grid, own=own)
+        except CannotBuild as error:
+            failed = failed or error
+    assert failed
+    raise failed
 
 
 def derive(
@@ -71,7 +201,7 @@ def derive(
             return there
     except CannotBuild:
         pass
-    return replace(found, method=f"{found.method}; it does not hold at the preset's own {format_sizes(own)}")
+    return replace(found, method=f"{found.method}; it does not hold at the model's own {format_sizes(own)}")
 
 
 def _derive(build: Build, grid: Grid, skip_values: Callable[[], AbstractContextManager]) -> tuple[Derivation, Domain]:

@@ -1,6 +1,6 @@
 """Build a preset's model, attention or feed-forward block at any sizes, with the closed form of its MACs."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -14,7 +14,7 @@ from headcount.bench.derive.result import starts
 from headcount.bench.errors import UsageError
 from headcount.formulas import moe_ffn
 from headcount.formulas.ledger import MAC_KINDS, Ledger
-from headcount.formulas.symbols import symbol
+from headcount.formulas.symbols import LEGEND, symbol
 from headcount.models.build import example_inputs, make_module
 from headcount.models.configs.base import (
     LENGTH_LETTERS,
@@ -26,7 +26,6 @@ from headcount.models.configs.base import (
     as_model,
 )
 from headcount.models.configs.moe_ffn import TakesMixture
-from headcount.models.configs.presets import preset
 from headcount.models.llama import GatedFeedForward
 from headcount.models.transformer import FeedForward
 
@@ -50,21 +49,28 @@ class Part:
     closed: Mapping[str, sympy.Expr]
 
 
-def part(name: str, which: str, overrides: Mapping[str, Any], names: Sequence[str]) -> Part:
-    """Return the model, the attention or the feed-forward block (``which``) of preset ``name`` in the sizes ``names``.
+def part(config: AttentionConfig | ModelConfig, which: str, names: Sequence[str] = ()) -> Part:
+    """Return the model, the attention or the feed-forward block (``which``) of a configuration in the sizes ``names``.
 
-    ``names`` are letters of the legend or names of fields; other sizes stay the preset's. In an attention without S the
-    keys are the queries; without g there are as many key/value heads as heads where the preset has as many. Raises
-    UsageError, with the choices, for an unknown name, ConfigError for a part that has only a closed form.
+    ``names`` are letters of the legend or names of fields, by default every letter but the batch and the number of
+    layers; other sizes stay the configuration's. In an attention without S the keys are the queries; without g there
+    are as many key/value heads as heads where the configuration has as many. Raises UsageError, with the choices, for
+    an unknown name, ConfigError for a part that has only a closed form.
     """
-    config = preset(name, overrides)
+    model = as_model(config)
     if which == "feed-forward":
-        return _feed_forward(config, names)
-    model = as_model(config.attention) if which == "attention" else config
+        return _feed_forward(model, names)
+    model = as_model(model.attention) if which == "attention" else model
     if not model.has_module:
-        variant = config.attention.variant if config.attention.module is None else config.variant
+        variant = model.attention.variant if model.attention.module is None else model.variant
         raise ConfigError(f"{variant} has a closed form only, no module")
     return _model(model, names)
+
+
+def _every_letter(known: Mapping[str, str], tied: Collection[str] = ()) -> list[str]:
+    """Return the letters of the legend among ``known`` but B, those of layers, and those ``tied`` to others."""
+    letters = {row.letter for row in LEGEND}
+    return [x for x, field in known.items() if x in letters - {"B", *tied} and not field.endswith("layers")]
 
 
 def _letters(names: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
@@ -119,7 +125,7 @@ def _feed_forward(config: ModelConfig, names) -> Part:
     mixture = config.mixture
     known = {"B": "batch_size", "T": "tgt_len", "d_m": "d_model", "F": "d_ff"}
     known |= config.mixture_letters if mixture else {}
-    letters = _letters(names, known)
+    letters = _letters(names or _every_letter(known), known)
     fixed = {"B": 1, "T": 10} | {x: getattr(config, field) for x, field in known.items() if x not in ("B", "T")}
     gated = config.gated
 
@@ -145,6 +151,8 @@ def _model(config: ModelConfig, names) -> Part:
     if isinstance(config, Layered):
         inner = {x: field for x, field in inner.items() if len({getattr(one, field) for one in config.layers}) == 1}
     known = lengths | outer | inner
+    heads, kv_heads = (getattr(config.attention, name, None) for name in ("num_heads", "num_kv_heads"))
+    names = names or _every_letter(known, ("g",) if kv_heads in (1, heads) else ())
     letters = _letters(names, known)
 
     def by_letter(sizes: Mapping[str, Any]) -> dict[str, Any]:

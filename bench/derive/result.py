@@ -1,7 +1,7 @@
 """A derived closed form, and the first point of the grid. Imports no torch."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import sympy
@@ -24,7 +24,8 @@ class Derivation:
     """MACs by kind as polynomials in the sizes, the method that found them, and the domain where they hold.
 
     ``by_kind`` is empty where the count is no polynomial; ``witness`` then names the point that is not. ``layout`` are
-    comparisons by which torch chose memory layouts.
+    comparisons by which torch chose memory layouts. ``sizes`` has the variables of a module, and what each is of its
+    inputs; ``fixed`` are the sizes of inputs that the module fixes.
     """
 
     by_kind: Mapping[str, sympy.Expr]
@@ -32,6 +33,8 @@ class Derivation:
     domain: tuple[str, ...] = ()
     layout: tuple[str, ...] = ()
     witness: str | None = None
+    sizes: Mapping[str, str] = field(default_factory=dict)
+    fixed: tuple[str, ...] = ()
 
     @property
     def total(self) -> sympy.Expr:

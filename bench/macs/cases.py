@@ -84,8 +84,8 @@ class CountedCase:
         if self.closed:
             return self.closed.ledger_in(letter, size)
         rest = {name: value for name, value in self.target.settings.items() if name != letter}
-        start = {letter: max(2, self.target.settings[letter])}
-        found = derive_module(self.target.spec, rest, start, {letter: 1})
+        start = max(2, self.target.settings[letter])
+        found = derive_module(Target(self.target.spec, rest), (letter,), {letter: (start, 1)})
         if found.witness:
             raise UsageError(f"{self.name} has no closed form in {letter}: {found.witness}")
         forms = {kind: expression(str(form)).value({letter: size}) for kind, form in found.by_kind.items()}

@@ -6,6 +6,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from headcount.bench.derive.parts import part
 from headcount.formulas.symbols import symbol
+from headcount.models.configs.targets import make
 from tests.bench.derive.derive_command import is_equal, run_derive
 
 HEADS = "T,S,h,s,r,d_h,d_model"
@@ -113,7 +114,7 @@ def holds(condition, sizes):
 def test_domain_contains_the_preset(preset, names):
     """The domain holds at the preset's own sizes, and the counts there, inside and beyond are the polynomial's."""
     _, table = run_derive(names, "--preset", preset)
-    found = part(preset, "attention", {}, tuple(names.split(",")))
+    found = part(make(preset, {}), "attention", tuple(names.split(",")))
     assert table["equals_closed_form"] is True and all(holds(text, found.own) for text in table["domain"])
     for factor in (1, 2, 4):
         sizes = {name: factor * size for name, size in found.own.items()}
@@ -130,4 +131,4 @@ def test_domain_contains_the_preset(preset, names):
 def test_sizes_outside_of_the_domain_are_named():
     """One shared head has no router of its own: another polynomial, of one point."""
     _, table = run_derive("s", "--preset", "moh-llm-s-75", "--set", "num_shared_heads=1")
-    assert "s > 1" in table["domain"] and table["method"].endswith("does not hold at the preset's own s=1")
+    assert "s > 1" in table["domain"] and table["method"].endswith("does not hold at the model's own s=1")

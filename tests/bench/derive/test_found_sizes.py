@@ -1,0 +1,97 @@
+"""``headcount derive`` without points: sizes from the function's keywords, or from the inputs that may vary."""
+
+import json
+
+import pytest
+import sympy
+
+from headcount.bench.derive.__main__ import main
+from headcount.formulas.symbols import symbol
+from tests.bench.derive.derive_command import is_equal, run_derive
+
+pytestmark = pytest.mark.usefixtures("warm")
+USER = """
+from torch import nn, zeros
+
+
+def fixed():
+    return nn.TransformerEncoderLayer(12, 3, 20, batch_first=True), (zeros(1, 7, 12),)
+
+
+def whole():
+    return nn.Bilinear(4, 5, 6), (zeros(4), zeros(5))
+
+
+def sized(T=24, d=12, h=3, seed=0, name="x"):
+    return nn.TransformerEncoderLayer(d, h, 4 * d), (zeros(T, 1, d),)
+
+
+def divisible(T, d):
+    assert d % 8 == 0, "8 must divide d"
+    return nn.Linear(d, d), (zeros(T, d),)
+
+
+class Net(nn.Module):
+    def __init__(self, width=5):
+        super().__init__()
+        self.conv = nn.Conv2d(3, width, 3, padding=1)
+
+    def forward(self, image):
+        return self.conv(image)
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(USER)
+    monkeypatch.chdir(tmp_path)
+
+
+def total(table, names):
+    """Return the polynomial of the last row."""
+    return sympy.sympify(table["rows"][-1]["text"], locals={name: symbol(name) for name in names})
+
+
+def test_inputs_that_vary_are_sizes(capsys):
+    assert main(["mine.py:fixed", "--vars", "B,T", "--format", "json"]) == 0
+    (table,) = json.loads(capsys.readouterr().out)["tables"]
+    B, T = symbol("B"), symbol("T")
+    # four projections and two of the feed-forward block; scores and values of width 12
+    assert is_equal(total(table, "BT"), B * T * (4 * 12 * 12 + 2 * 12 * 20) + 2 * B * T**2 * 12)
+    assert table["sizes"] == {"B": "src.size(0), 1 in the example", "T": "src.size(1), 7 in the example"}
+    assert table["fixed"] == ["src.size(2) = 12"] and "confirmed by counting at" in table["method"]
+
+
+def test_sizes_of_inputs_have_their_names(capsys):
+    assert main(["mine.py:Net", "--input", "1,3,8,8", "--format", "json"]) == 0
+    (table,) = json.loads(capsys.readouterr().out)["tables"]
+    # height and width are one size in the example
+    assert list(table["sizes"]) == ["image_0", "image_2"] and table["fixed"] == ["image.size(1) = 3"]
+    n, s = symbol("image_0"), symbol("image_2")
+    assert is_equal(total(table, ("image_0", "image_2")), 135 * n * s**2)
+
+
+def test_whole_numbers_of_a_function_are_sizes():
+    rows, table = run_derive("T,d,h", "mine.py:sized")
+    T, d = symbol("T"), symbol("d")
+    assert is_equal(rows["total"], 12 * T * d**2 + 2 * T**2 * d) and table["domain"][0] == "h divides d"
+    assert list(table["sizes"]) == ["T", "d", "h"]
+
+
+def test_points_are_searched_for():
+    # neither the usual primes nor a default suits it
+    rows, _ = run_derive("T,d", "mine.py:divisible")
+    assert is_equal(rows["total"], symbol("T") * symbol("d") ** 2)
+
+
+@pytest.mark.parametrize("words, reason", [
+    (["mine.py:fixed", "--vars", "T"], "--vars names 1 size of 2 that may vary: src.size(0) (1), src.size(1) (7)"),
+    (["mine.py:whole"], "no other sizes of its inputs"),
+    (["mine.py:divisible", "--base", "e=3"], "'e' in --base; choose from T, d"),
+    (["mine.py:fixed", "--part", "model"], "--part goes with a preset"),
+    (["moa-8K8E128D", "--module", "mine.py:fixed"], "give one TARGET"),
+])  # fmt: skip
+def test_wrong_words_name_what_is_valid(words, reason, capsys):
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert reason in error and error.count("\n") == 1
