@@ -41,8 +41,8 @@ def _main(args: argparse.Namespace) -> int:
     return finish(files, args.check, headcount.CHECKOUT)
 
 
-def make_files(facts, only: Sequence[str] | None) -> dict[Path, str]:
-    """Return the text of each generated file by path, or of ``only`` some pages with their plots and data.
+def make_files(facts, only: Sequence[str] | None) -> dict[Path, str | bytes]:
+    """Return the content of each generated file by path, or of ``only`` some pages with their plots and data.
 
     Raises:
         UsageError: An unknown page, or a marker that names no block.
@@ -67,17 +67,24 @@ def make_files(facts, only: Sequence[str] | None) -> dict[Path, str]:
     return files
 
 
-def finish(files: Mapping[Path, str], check: bool, root: Path) -> int:
+def finish(files: Mapping[Path, str | bytes], check: bool, root: Path) -> int:
     """Write the stale files, or only report them; return the exit code. UsageError for a file that cannot be
     written."""
-    stale = {path: text for path, text in files.items() if not path.exists() or path.read_bytes() != text.encode()}
-    for path, text in stale.items():
+    stale = {
+        path: content for path, content in files.items() if not path.exists() or path.read_bytes() != as_bytes(content)
+    }
+    for path, content in stale.items():
         if check:
             print(f"{PROG}: stale: {path.relative_to(root)}", file=sys.stderr)
             continue
-        output.write(output.ensure_dir(path.parent) / path.name, text)
+        output.write(output.ensure_dir(path.parent) / path.name, content)
         print(f"wrote {path.relative_to(root)}", file=sys.stderr)
     return 1 if check and stale else 0
+
+
+def as_bytes(content: str | bytes) -> bytes:
+    """Return the bytes of a file of this content."""
+    return content.encode() if isinstance(content, str) else content
 
 
 if __name__ == "__main__":

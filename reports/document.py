@@ -14,7 +14,7 @@ from headcount.bench.output.csv_format import table_as_csv as table_as_csv
 from headcount.bench.result import Table
 from headcount.reports.facts import Facts, values_of
 
-Maker = Callable[[Facts], str]
+Maker = Callable[[Facts], str | bytes]
 """A function that returns a text computed from facts."""
 
 CODE_WIDTH = 110

@@ -20,7 +20,7 @@ from headcount.bench.macs.compare import Amount, CrossoverRow, PartRow
 from headcount.bench.macs.published import ModelRow, VocabularyRow
 from headcount.bench.records import LatencyRecord
 from headcount.bench.result import Table
-from headcount.bench.result_cache import CallCache
+from headcount.bench.result_cache import CallCache, decode
 from headcount.bench.targets.workers import Here
 from headcount.formulas.ledger import Ledger
 from headcount.formulas.published import claims, proofs, sentences, tables
@@ -40,6 +40,9 @@ COUNTED = "moa"
 
 STORE = "counts.json"
 """The stored results of headcount.reports.counting (bench.result_cache), a file among the records."""
+
+AUDIT = "audit.json"
+"""The stored counts of every formulation of a layer by every counter (``make readings``)."""
 
 SOURCES = ("bench", "formulas", "models", "reports/counting.py", "reports/explorer")
 """Folders and files that these results depend on."""
@@ -152,9 +155,19 @@ class Facts:
         """Return the result of a call of headcount.reports.counting, sequences as lists."""
         return self._calls.result(call, *args)
 
+    @cached_property
+    def _audit(self) -> dict[str, Any]:
+        """The stored audit of ``make readings``."""
+        return self.stored_json(AUDIT) or {"versions": {}, "cells": []}
+
     def audit(self) -> list[Cell]:
-        """Return the count of every formulation by every counter, and the calls that make the differences."""
-        return self._calls.result(counting.audit)
+        """Return the count of every formulation by every counter on the newest torch, and the calls that make the
+        differences."""
+        return decode(self._audit["cells"], {"Cell": Cell})
+
+    def audit_versions(self) -> str:
+        """Return the versions of torch and of the counters of the audit."""
+        return ", ".join(f"{name} {number.partition('+')[0]}" for name, number in self._audit["versions"].items())
 
     def budget(self, argv: str) -> Table[BudgetRow]:
         """Return the result of ``python -m bench.budget`` for these arguments, without times."""

@@ -97,6 +97,12 @@ def crossing(ratios: dict[int, float]) -> str | None:
         return None
     if min(ratios.values()) >= 1 or max(ratios.values()) < 1:
         return "never" if min(ratios.values()) >= 1 else "always"
+    share = crossing_share(ratios)
+    return None if share is None else f"{share:.0f}%"
+
+
+def crossing_share(ratios: dict[int, float]) -> float | None:
+    """Return the least share in percent at which the ratio rises through 1, on lines between the measured shares."""
     pairs = pairwise(sorted(ratios.items()))
     crossed = (low + (high - low) * (1 - a) / (b - a) for (low, a), (high, b) in pairs if a < 1 <= b)
-    return next((f"{share:.0f}%" for share in crossed), None)
+    return next(crossed, None)

@@ -1,8 +1,9 @@
-"""``python -m tests.readings``: count three models with headcount and with other tools, on the newest torch.
+"""``python -m tests.readings``: count three models, and every formulation of a layer, with headcount and other tools.
 
 The tools are installed into an environment of their own, build/readings/, with the newest torch of the index. Each tool
 runs in its own process and is called as its documentation says: on the CPU, and on meta for the mixture, whose weights
-take 61 GB. The counts are written to reports/records/readings.json, which README.md shows.
+take 61 GB. The counts are written to reports/records/readings.json, which README.md shows, and to audit.json, which the
+page of counters and the explorer show.
 Exit codes: 0 success; 2 wrong usage; 3 the environment cannot be made.
 """
 
@@ -23,6 +24,7 @@ PROG = "python -m tests.readings"
 ROOT = Path(__file__).parents[1]
 STAGE = ROOT / "build" / "readings"
 RECORD = ROOT / "reports" / "records" / "readings.json"
+AUDIT = ROOT / "reports" / "records" / "audit.json"
 PACKAGES = ("transformers", "torchinfo", "calflops", "thop")
 """Packages that headcount does not require; it requires torch, ptflops and fvcore."""
 TOOLS = {
@@ -59,7 +61,9 @@ def _main() -> int:
     python = install()
     found = [_count_with(python, tool) for tool in TOOLS]
     RECORD.write_text(json.dumps(found, indent=1) + "\n")
-    print(f"{len(found)} tools with torch {found[0]['torch']}")
+    audit = _run_in(python, "answer_audit()")
+    AUDIT.write_text(json.dumps(audit, indent=1) + "\n")
+    print(f"{len(found)} tools and {len(audit['cells'])} counts of layers with torch {found[0]['torch']}")
     return 0
 
 
@@ -75,7 +79,12 @@ def install() -> Path:
 
 
 def _count_with(python: Path, tool: str) -> dict[str, Any]:
-    child = [python, "-c", f"from tests import readings; readings.answer({tool!r})"]
+    return _run_in(python, f"answer({tool!r})")
+
+
+def _run_in(python: Path, call: str) -> dict[str, Any]:
+    """Return the JSON that a call of this module prints as its last line."""
+    child = [python, "-c", f"from tests import readings; readings.{call}"]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(child, env=env, cwd=ROOT, capture_output=True, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
@@ -92,6 +101,16 @@ def answer(tool: str) -> None:
         except Exception as error:
             found["errors"][name] = f"{type(error).__name__}: {error}".splitlines()[0]
     print(json.dumps(found))
+
+
+def answer_audit() -> None:
+    """Print, as the last line, versions and the count of every formulation of a layer by every counter."""
+    from headcount.bench import env
+    from headcount.bench.result_cache import encode
+    from headcount.reports import counting
+
+    versions = env.versions(("torch", "ptflops", "fvcore"))
+    print(json.dumps({"versions": versions, "cells": encode(counting.audit())}))
 
 
 def models():

@@ -3,7 +3,6 @@
 from collections import Counter
 from typing import Any
 
-from headcount.bench import env
 from headcount.reports import counting, document
 from headcount.reports.counting import Cell
 from headcount.reports.document import File
@@ -46,14 +45,13 @@ def errors(facts: Facts) -> dict[str, Any]:
     tools = [cell for cell in facts.audit() if cell.counter != OURS]
     read = [cell for cell in tools if cell.error is not None]
     found = [cell.error for cell in read]
-    used = env.versions(("torch", "ptflops", "fvcore"))
     return {
         "ours": OURS,
         "count": len(tools),
         "counters": len({cell.counter for cell in tools}),
         "formulations": len({cell.spelling for cell in tools}),
         "devices": len({cell.device for cell in tools}),
-        "versions": ", ".join(f"{name} {version.partition('+')[0]}" for name, version in used.items()),
+        "versions": facts.audit_versions(),
         "exact": found.count(0),
         "wrong": len(read) - found.count(0),
         "failed": len(tools) - len(read),

@@ -78,7 +78,7 @@ def data(facts: Facts) -> dict[str, Any]:
         "targets": _targets(facts),
         "papers": {paper: variant(paper).label if paper in VARIANTS else paper for paper in papers},
         "published": tables.tables(facts),
-        "heat": heat(facts.audit()),
+        "heat": {**heat(facts.audit()), "versions": facts.audit_versions()},
     }
 
 

@@ -107,6 +107,10 @@ DTYPE, TOKENS = "bfloat16", 2048
 CARDS = ("h200", "h100", "a100")
 ON = "h200"
 STEPS = {"decode_intensity": "decode step", "forward_intensity": "prefill"}
+LINES = ("-", "--", ":")
+"""Lines of GPUs of the same peak."""
+GPU_COLOURS = (style.BLUE, style.GREEN, style.AMBER)
+"""Colours by peak."""
 STEP_COLOURS = {"decode step": style.VERMILLION, "prefill": style.PURPLE}
 ROOFLINE_COMMAND = (
     f"headcount count {' '.join(papers.LANGUAGE)} --seq-len {TOKENS} "
@@ -131,28 +135,48 @@ def draw_roofline(data: dict[str, Any]):
     """Draw the roofline of each GPU, and on one of them the decode step and the prefill of each model."""
     name, peak, bandwidth = data["hardware"][ON]
     figure, (axes,) = style.panels(
-        f"Rooflines in {DTYPE}: an estimate from data sheets, nothing measured",
-        f"MAC/s that {TOKENS:,} tokens of one sequence could reach on the {name} if nothing but the data sheet's\n"
-        "rate and bandwidth limited them: a decode step, and the prefill",
-        [4.2],
+        f"Rooflines in {DTYPE}, from data sheets",
+        f"MACs a second that {TOKENS:,} tokens of one sequence could reach at most;\nnothing measured. Points: "
+        f"{len(next(iter(data['intensities'].values())))} language models on the {name}",
+        [3.5],
+        width=style.NARROW,
     )
-    axes.set(xscale="log", yscale="log", xlim=(0.1, 10_000), ylim=(0.1, 3_000))
+    low, high, top = 0.1, 10_000, peak / 1e12
+    axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(0.2, 6 * top))
     axes.xaxis.set_major_formatter("{x:,g}")
     axes.yaxis.set_major_formatter("{x:,g}")
-    axes.set_xlabel("MACs per byte that must move")
-    axes.set_title("TMAC/s")
-    colours = (style.BLUE, style.AMBER, style.GREEN)
-    for (gpu, rate, width), colour in zip(data["hardware"].values(), colours, strict=False):
-        text = f"{gpu}: {rate / 1e12:,.0f} TMAC/s, {width / 1e12:g} TB/s"
-        bound = [0.1 * width / 1e12, rate / 1e12, rate / 1e12]
-        axes.plot([0.1, rate / width, 10_000], bound, color=colour, label=text)
+    axes.minorticks_off()
+    axes.set_xlabel("arithmetic intensity, MACs per byte moved")
+    axes.set_title("attainable TMAC/s")
+    colours = dict(zip(dict.fromkeys(rate for _, rate, _ in data["hardware"].values()), GPU_COLOURS, strict=False))
+    gpus: dict[float, list[str]] = {rate: [] for rate in colours}
+    for gpu, rate, width in data["hardware"].values():
+        line = LINES[len(gpus[rate])]
+        gpus[rate].append(f"{gpu.removeprefix('NVIDIA ').removesuffix(' SXM')}, {width / 1e12:.3g} TB/s")
+        bound = [low * width / 1e12, rate / 1e12, rate / 1e12]
+        axes.plot([low, rate / width, high], bound, line, color=colours[rate], linewidth=1.6)
+    for rate, names in gpus.items():
+        if rate == peak:
+            text, at, offset = "\ndashed: ".join(names), (peak / bandwidth, peak / 1e12), (-20, 2)
+        else:
+            text, at, offset = ", ".join(names), (high, rate / 1e12), (-3, -17)
+        text = f"{rate / 1e12:,.0f} TMAC/s: {text}" if rate == peak else f"{rate / 1e12:,.0f} TMAC/s:\n{text}"
+        style.label(axes, at, text, colours[rate], offset, ha="right", linespacing=1.3)
     for step, found in data["intensities"].items():
         values = sorted(found.values())
         reached = [min(peak, value * bandwidth) / 1e12 for value in values]
-        span = f"{values[0]:,.2f} to {values[-1]:,.2f}" if values[-1] < 10 else f"{values[0]:,.0f} to {values[-1]:,.0f}"
-        text = f"{step}, {len(values)} models: {span}"
-        axes.plot(values, reached, "o", color=STEP_COLOURS[step], markersize=5, label=text)
-    axes.legend(loc="lower right", labelcolor="linecolor")
+        axes.plot(values, reached, "o", color=STEP_COLOURS[step], markersize=5, zorder=3)
+        is_memory = values[-1] < peak / bandwidth
+        digits, share = (2 if is_memory else 0), 100 * reached[-1] * 1e12 / peak
+        text = (
+            f"{step}: {values[0]:,.{digits}f} to {values[-1]:,.{digits}f},\n"
+            f"{'memory bound' if is_memory else 'arithmetic bound'}, {share:.{0 if share >= 10 else 1}f} % of peak"
+        )
+        colour, at = STEP_COLOURS[step], (values[0], reached[0])
+        if is_memory:
+            style.label_with_line(axes, at, text, colour, (-38, 84), is_right=True, linespacing=1.3)
+        else:
+            style.label(axes, (high, top), text, colour, (-3, 24), ha="right", linespacing=1.3)
     return figure
 
 

@@ -11,21 +11,27 @@ COUNTERS = {"headcount": "headcount", "ptflops-pytorch": "ptflops", "ptflops-ate
 """How a counter is headed where that is not its name."""
 
 
-def data(facts: Facts) -> list[list[Any]]:
-    """Return formulation, counter, device, and the error in percent: None where the call failed."""
-    return [
+def data(facts: Facts) -> dict[str, Any]:
+    """Return the versions, and for each cell formulation, counter, device, and the error in percent.
+
+    The error is None where the call failed.
+    """
+    cells = [
         [cell.spelling, cell.counter, cell.device, None if cell.error is None else float(cell.error)]
         for cell in facts.audit()
     ]
+    return {"versions": facts.audit_versions(), "cells": cells}
 
 
-def draw(data: list[list[Any]]):
+def draw(found: dict[str, Any]):
     """Draw the map, one formulation below another; a cell of an exact count is empty."""
+    data = found["cells"]
     names, counters, devices = (list(dict.fromkeys(own)) for own in list(zip(*data, strict=True))[:3])
     columns = list(product(counters, devices))
     figure, (axes,) = style.panels(
         "What counters count of the same layer",
-        "error in % of the exact count, by formulation of the layer (rows), counter and device (columns)",
+        "error in % of the exact count, by formulation of the layer (rows), counter and device (columns)\n"
+        f"{found['versions']}",
         [0.17 * len(names) + 0.8],
     )
     for name, counter, device, error in data:

@@ -1,4 +1,4 @@
-"""A plot of the report, a block of pages: two SVG files, light and dark, drawn from data computed from the facts."""
+"""A plot of the report, a block of pages: SVG files, light and dark, and a PDF for papers, drawn from the facts."""
 
 import hashlib
 import io
@@ -21,7 +21,7 @@ from headcount.reports.plots.style import THEMES
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot in ``name``.svg and ``name``-dark.svg.
+    """A plot in ``name``.svg, ``name``-dark.svg and, without its heading, ``name``.pdf.
 
     ``data`` returns plain data as in JSON and ``draw`` makes a figure of it; ``alternative`` describes the plot in
     words. A theme is a key of style.THEMES.
@@ -34,8 +34,9 @@ class Plot:
 
     @property
     def files(self) -> dict[str, Maker]:
-        """The makers of the SVG files, by name."""
-        return {f"{self.name}{theme}.svg": partial(self.text, theme=theme) for theme in THEMES}
+        """The makers of the files, by name."""
+        made: dict[str, Maker] = {f"{self.name}{theme}.svg": partial(self.text, theme=theme) for theme in THEMES}
+        return made | {f"{self.name}.pdf": self.pdf}
 
     def text(self, facts: Facts, theme: str) -> str:
         """Return the SVG file; a stored file of the same data and sources is returned and not drawn again."""
@@ -43,6 +44,13 @@ class Plot:
         stored = path.read_text("utf-8") if path.exists() else ""
         is_current = f">{self.digest(_data(self, facts))}</dc:identifier>" in stored
         return stored if is_current else self.render(facts, theme)
+
+    def pdf(self, facts: Facts) -> bytes:
+        """Return the PDF file without title, which a paper's caption has; a stored one as ``text`` does."""
+        path = headcount.CHECKOUT / "reports" / "generated" / f"{self.name}.pdf"
+        stored = path.read_bytes() if path.exists() else b""
+        is_current = self.digest(_data(self, facts)).encode() in stored
+        return stored if is_current else self.render_pdf(facts)
 
     def digest(self, data: Any) -> str:
         """Return a digest of the data, the words and the sources that draw it."""
@@ -60,11 +68,22 @@ class Plot:
             drawing().close(figure)
         return "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
 
+    def render_pdf(self, facts: Facts) -> bytes:
+        """Draw the PDF file. EnvironmentMissing without matplotlib."""
+        data, out = _data(self, facts), io.BytesIO()
+        metadata = {"CreationDate": None, "Creator": None, "Producer": None, "Subject": self.alternative}
+        with drawing().style.context(["default", style.settings("")]):
+            figure = self.draw(data)
+            style.remove_heading(figure)
+            figure.savefig(out, format="pdf", metadata=metadata | {"Keywords": self.digest(data)})
+            drawing().close(figure)
+        return out.getvalue()
+
     def __call__(self, facts: Facts) -> str:
-        """Return the HTML of the plot in a page: the dark file where the reader's browser prefers dark."""
+        """Return the plot in a page, the dark file where the reader's browser prefers dark, and a link to the PDF."""
         return (
             f'<picture>\n<source media="(prefers-color-scheme: dark)" srcset="{self.name}-dark.svg">\n'
-            f'<img alt="{escape(self.alternative)}" src="{self.name}.svg">\n</picture>'
+            f'<img alt="{escape(self.alternative)}" src="{self.name}.svg">\n</picture>\n\n[PDF]({self.name}.pdf)'
         )
 
 

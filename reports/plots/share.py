@@ -5,17 +5,17 @@ from headcount.reports.facts import Facts
 from headcount.reports.plots import style
 from headcount.reports.plots.plot import Plot
 
-COLOURS = {"LLM": style.BLUE, "LLaMA3": style.VERMILLION, "DiT": style.GREEN, "ViT": style.AMBER}
-"""By the first word of a model's name."""
-PANELS = (("ideal attention, % of the dense model's", 50), ("ideal model, % of the dense model", 80))
-"""What each panel shows, and the lowest percentage."""
+COLUMNS = (("heads used", style.MUTED, "|"), ("attention", style.VERMILLION, "o"), ("whole model", style.BLUE, "s"))
+"""What a point holds, with the colour and the marker of each."""
+LOWEST = 45
+"""The left end of the axis in percent."""
 
 Point = tuple[float, float, float]
 """The share of heads, and what attention and the whole model cost then, in percent of the dense model."""
 
 
 def data(facts: Facts) -> dict[str, list[Point]]:
-    """Return a line for each model from all heads to the fewest printed."""
+    """Return the points of each model from all heads to the fewest printed."""
     lines: dict[str, list[Point]] = {}
     for row in papers.models(facts):
         name = row["row"].removeprefix("MoH-")
@@ -27,29 +27,44 @@ def data(facts: Facts) -> dict[str, list[Point]]:
 
 
 def draw(data: dict[str, list[Point]]):
-    """Draw a panel for attention and one for the whole model, each with the share of heads as a diagonal."""
-    figure, panels = style.panels(
-        "What MoH could save, by the share of heads that a token uses",
-        "ideal: of a head nothing is computed for a token that does not use it, but its keys and values",
-        [3.2, 3.2],
+    """Draw a row for each model and share: its heads, its attention and the whole model."""
+    models = {name: sorted(point for point in points if point[0] < 100) for name, points in data.items()}
+    places, names, y = [], [], 0.0
+    height = 0.19 * (sum(map(len, models.values())) + 0.5 * len(models)) + 0.75
+    figure, (axes,) = style.panels(
+        "What MoH could save at most",
+        "MACs in % of the dense model, if a head that a token does not\n"
+        "use computed nothing for it but its keys and values",
+        [height],
+        width=style.NARROW,
     )
-    for number, (axes, (name, lowest)) in enumerate(zip(panels, PANELS, strict=True), 1):
-        axes.set_title(name)
-        axes.set_xlim(100, 50)
-        axes.set_ylim(lowest, 100)
-        axes.set_xticks([100, 90, 80, 75, 60, 50], [f"{share} %" for share in (100, 90, 80, 75, 60, 50)])
-        axes.plot([100, lowest], [100, lowest], "--", color=style.MUTED, linewidth=1)
-        style.label(axes, (lowest + 3, lowest + 3), "the share of the heads", style.MUTED, (-8, 0), ha="right")
-        ends = []
-        for model, points in data.items():
-            colour = COLOURS.get(model.partition("-")[0], style.PURPLE)
-            shares, values = [point[0] for point in points], [point[number] for point in points]
-            axes.plot(shares, values, "-o", color=colour, markersize=3.5, linewidth=1.4, clip_on=False)
-            ends.append((shares[-1], values[-1], f"{model} {values[-1]:.1f}", colour))
-        style.label_ends(axes, ends)
-    panels[-1].set_xlabel("heads that a token uses")
+    for model, points in models.items():
+        for number, point in enumerate(points):
+            _draw_row(axes, y, point, is_first=not places)
+            places.append(y)
+            names.append(model if not number else "")
+            y += 1
+        y += 0.5
+    axes.set_xlim(LOWEST, 104)
+    axes.set_ylim(-1.4, y - 0.5)
+    axes.set_xticks(range(50, 101, 10), [f"{share} %" for share in range(50, 101, 10)])
+    axes.axvline(100, color=style.MUTED, linewidth=1)
+    style.label_rows(axes, places, names)
     return figure
 
 
-ABOUT = "Lines from all heads to half of them: ideal attention, and even more the whole model, saves less than that."
+def _draw_row(axes, y: float, point: Point, is_first: bool) -> None:
+    """Draw the marks of a row with their numbers, and above the first row what each mark is."""
+    axes.hlines(y, point[0], 100, color=style.GRID, linewidth=2)
+    for value, (name, colour, marker) in zip(point, COLUMNS, strict=True):
+        axes.plot(value, y, marker, color=colour, markersize=9 if marker == "|" else 5, markeredgewidth=1.6)
+        if is_first:
+            style.label(axes, (value, y), name, colour, (0, 15), ha="center")
+    behind = {"facecolor": axes.get_facecolor(), "edgecolor": "none", "pad": 0.6}
+    for value, (_, colour, marker), side in zip(point, COLUMNS, (-1, -1, 1), strict=True):
+        away, ha = 5 if marker == "|" else 7, "left" if side > 0 else "right"
+        style.label(axes, (value, y), f"{value:.0f}", colour, (side * away, 0), ha=ha, bbox=behind)
+
+
+ABOUT = "A row for each model: ideal attention costs more than the share of heads used, the whole model more than both."
 PLOT = Plot("moh_share", ABOUT, data, draw)

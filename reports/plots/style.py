@@ -8,6 +8,8 @@ from headcount.bench.output.figure import drawing
 
 WIDTH = 7.9
 """Inches that a plot is wide, 758 pixels in a browser."""
+NARROW = 5.0
+"""Inches of a plot whose texts are readable in a paper's column, at two thirds of the size."""
 SMALL = 8
 
 BLUE, VERMILLION, GREEN, AMBER, PURPLE, GREY, INK, MUTED, GRID = COLOURS = tuple(f"C{i}" for i in range(9))
@@ -33,6 +35,8 @@ def settings(theme: str) -> dict[str, Any]:
     return {
         "svg.fonttype": "none",
         "svg.hashsalt": "headcount",
+        # fonts as TrueType, as publishers ask for
+        "pdf.fonttype": 42,
         "font.sans-serif": ["DejaVu Sans"],
         "font.size": 9,
         "figure.dpi": 72,
@@ -60,18 +64,27 @@ def settings(theme: str) -> dict[str, Any]:
     }
 
 
-def panels(title: str, about: str, heights: Sequence[float]):
+def panels(title: str, about: str, heights: Sequence[float], width: float = WIDTH):
     """Return a figure with a title, ``about`` in muted lines below it, and its axes one below another.
 
-    ``heights`` are those of the axes with their labels, in inches.
+    ``heights`` are those of the axes with their labels, and ``width`` that of the figure, in inches.
     """
     heading = 0.5 + 0.18 * (about.count("\n") + 1)
     height = heading + sum(heights)
-    figure, axes = drawing().subplots(len(heights), squeeze=False, figsize=(WIDTH, height), height_ratios=heights)
+    figure, axes = drawing().subplots(len(heights), squeeze=False, figsize=(width, height), height_ratios=heights)
     figure.get_layout_engine().set(rect=(0, 0, 1, 1 - heading / height))
-    figure.text(0.12 / WIDTH, 1 - 0.15 / height, title, va="top", fontsize=11, fontweight="bold")
-    figure.text(0.12 / WIDTH, 1 - 0.42 / height, about, color=MUTED, va="top", linespacing=1.3)
+    figure.text(0.12 / width, 1 - 0.15 / height, title, va="top", fontsize=11, fontweight="bold")
+    figure.text(0.12 / width, 1 - 0.42 / height, about, color=MUTED, va="top", linespacing=1.3)
     return figure, list(axes[:, 0])
+
+
+def remove_heading(figure) -> None:
+    """Remove the title of a figure of :func:`panels`, and its place: in a paper the caption says it."""
+    _, _, width, share = figure.get_layout_engine().get()["rect"]
+    for text in list(figure.texts):
+        text.remove()
+    figure.get_layout_engine().set(rect=(0, 0, width, 1))
+    figure.set_size_inches(figure.get_figwidth(), figure.get_figheight() * share)
 
 
 def label_rows(axes, places: Sequence[float], names: Sequence[str]) -> None:

@@ -10,6 +10,8 @@ from headcount.reports.plots import style
 from headcount.reports.plots.plot import Plot
 
 COLOURS = style.COLOURS[:6]
+LINES = ("-", "--", ":", "-.")
+"""Lines that are told apart without colour."""
 
 
 def overheads(records: Sequence[LatencyRecord]) -> dict[str, dict[str, Interval]]:
@@ -23,11 +25,20 @@ def overheads(records: Sequence[LatencyRecord]) -> dict[str, dict[str, Interval]
     return cases
 
 
-def _draw(title: str, about: str, data: dict[str, Any], height: Callable[[Any], float], draw_panel: Callable):
+def _draw(
+    title: str,
+    about: str,
+    data: dict[str, Any],
+    height: Callable[[Any], float],
+    draw_panel: Callable,
+    width: float = style.WIDTH,
+):
     """Draw a panel for each device; the lines below the title name each kind of device without measurements."""
     missing = [f"{kind.upper()}: not measured" for kind, devices in data.items() if not devices]
     devices = [device for found in data.values() for device in found.items()]
-    figure, panels = style.panels(title, "\n".join([about, *missing]), [height(own) for _, own in devices] or [1])
+    figure, panels = style.panels(
+        title, "\n".join([about, *missing]), [height(own) for _, own in devices] or [1], width
+    )
     for axes, (device, own) in zip(panels, devices, strict=False):
         axes.set_title(device, color=style.INK, fontweight="bold")
         draw_panel(axes, own)
@@ -67,32 +78,67 @@ def _overhead_panel(axes, cases: dict[str, dict[str, Interval]]) -> None:
 
 
 def draw_break_even(data: dict[str, Any]):
-    """Draw the ratio of each shape over the share of heads, with the share where it crosses 1."""
+    """Draw time over that of dense attention: lines over the share of heads, or rows where one share was measured."""
     about = (
-        "latency of what skips heads over fused attention of every head, with 95 % intervals; below 1 it pays.\n"
-        "After each line's name: the share of heads where it crosses 1"
+        "time of what skips heads over fused attention of every head,\n"
+        "with 95 % intervals: skipping is faster where it is below 1.\n"
+        "32x64: 32 heads of width 64. A diamond: where both are even"
     )
-    return _draw("MoH: where skipping heads pays", about, data, lambda _: 3.6, _break_even_panel)
+    return _draw(
+        "MoH: where skipping heads pays",
+        about,
+        data,
+        lambda lines: 3.1 if _has_shares(lines) else 0.36 * len(lines) + 0.75,
+        lambda axes, lines: (_break_even_lines if _has_shares(lines) else _break_even_rows)(axes, lines),
+        width=style.NARROW,
+    )
 
 
-def _break_even_panel(axes, lines: dict[str, dict[int, Interval]]) -> None:
+def _has_shares(lines: dict[str, dict[int, Interval]]) -> bool:
+    return any(len(points) > 1 for points in lines.values())
+
+
+def _break_even_rows(axes, lines: dict[str, dict[int, Interval]]) -> None:
+    """Draw a row for each line's only share."""
+    names = []
+    for y, (name, points) in enumerate(lines.items()):
+        ((share, ratio),) = points.items()
+        axes.errorbar(ratio["value"], y, xerr=_errors([ratio]), **_marks(COLOURS[y % len(COLOURS)]))
+        style.label(axes, (ratio["high"], y), f"{ratio['value']:.2f}", COLOURS[y % len(COLOURS)])
+        names.append(f"{name.removesuffix(', forward')}\n{share} % of heads")
+    axes.axvline(1, color=style.MUTED, linewidth=1)
+    axes.set_xlim(min(0.5, *(p["low"] - 0.05 for own in lines.values() for p in own.values())), 1.05)
+    axes.set_ylim(-0.6, len(names) - 0.4)
+    axes.set_xlabel("time over dense attention")
+    style.label_rows(axes, range(len(names)), names)
+
+
+def _break_even_lines(axes, lines: dict[str, dict[int, Interval]]) -> None:
+    """Draw a line for each shape, named at its end, with its crossing."""
     ends = []
+    shares = sorted({share for points in lines.values() for share in points})
     for number, (name, points) in enumerate(lines.items()):
         # side by side: intervals at one share would hide one another
-        colour, aside = COLOURS[number % len(COLOURS)], 0.4 * ((len(lines) - 1) / 2 - number)
-        shares, ratios = zip(*sorted(points.items(), reverse=True), strict=True)
-        at, values = [share + aside for share in shares], [ratio["value"] for ratio in ratios]
-        axes.errorbar(at, values, yerr=_errors(ratios), linewidth=1.2, **_marks(colour))
-        crossing = latency.crossing(dict(zip(shares, values, strict=True)))
-        ends.append((at[-1], values[-1], f"{name}: {crossing or 'one share only'}", colour))
-    shares = sorted({share for points in lines.values() for share in points})
-    # one measured share is no scale
-    axes.set_xlim(min(shares) - 3, max(*shares, 100) + 3)
+        colour, aside = COLOURS[number % len(COLOURS)], 0.5 * ((len(lines) - 1) / 2 - number)
+        own, ratios = zip(*sorted(points.items(), reverse=True), strict=True)
+        at, values = [share + aside for share in own], [ratio["value"] for ratio in ratios]
+        line = LINES[number % len(LINES)]
+        axes.errorbar(at, values, yerr=_errors(ratios), linestyle=line, linewidth=1.4, **_marks(colour))
+        crossing = latency.crossing_share(dict(zip(own, values, strict=True)))
+        text = name.removesuffix(", forward")
+        if crossing is not None:
+            axes.plot(
+                crossing + aside, 1, "D", color=colour, markersize=6, markeredgecolor=axes.get_facecolor(), zorder=3
+            )
+            text += f"\neven at {crossing:.0f} %"
+        ends.append((at[-1], values[-1], text, colour))
+    axes.set_xlim(min(shares) - 2, max(*shares, 100) + 3)
     axes.axhline(1, color=style.MUTED, linewidth=1)
     axes.set_xticks(shares, [f"{share} %" for share in shares])
     axes.set_xlabel("heads that a token uses")
+    axes.set_ylabel("time over dense attention")
     axes.invert_xaxis()
-    style.label_ends(axes, ends)
+    style.label_ends(axes, ends, gap=0.14)
 
 
 def _errors(ratios: Sequence[Interval]) -> list[list[float]]:

@@ -7,25 +7,15 @@ from xml.dom import minidom
 import pytest
 
 from headcount.bench.output.figure import drawing
-from headcount.bench.result_cache import decode
-from headcount.reports.counting import Cell
-from headcount.reports.facts import STORE, Facts
+from headcount.reports.facts import Facts
 from headcount.reports.plots import choose, figures, heat, moa, parallel, share, timing
-from headcount.reports.plots.style import THEMES, settings
-
-
-class StoredAudit(Facts):
-    """Facts with the stored audit, even where the sources have changed."""
-
-    def audit(self):
-        return decode(self.stored_json(STORE)["calls"]["audit []"], {"Cell": Cell})
-
+from headcount.reports.plots.style import THEMES, remove_heading, settings
 
 PLOTS = (
     heat.PLOT, moa.PRINTED, moa.BIG_MODELS, share.PLOT, choose.OVER_MHA, choose.FRONT, choose.ROOFLINE, timing.OVERHEAD,
     timing.BREAK_EVEN, moa.QUALITY, figures.PLOT, parallel.PLOT,
 )  # fmt: skip
-FACTS = StoredAudit()
+FACTS = Facts()
 
 
 @pytest.mark.parametrize("theme", THEMES)
@@ -38,6 +28,19 @@ def test_rendered_file_is_valid(theme):
     assert not document.getElementsByTagName("dc:date") and not document.getElementsByTagName("image")
     assert not re.search(r'href="(?!#)', text) and text.index(THEMES[theme][0]) < text.index("<text")
     assert text == plot.render(FACTS, theme)
+
+
+def test_pdf_is_the_same_every_time_and_has_no_title():
+    plot = moa.BIG_MODELS
+    found = plot.render_pdf(FACTS)
+    assert found.startswith(b"%PDF") and found == plot.render_pdf(FACTS)
+    assert plot.digest(plot.data(FACTS)).encode() in found and b"CreationDate" not in found
+    with drawing().style.context(["default", settings("")]):
+        figure = plot.draw(plot.data(FACTS))
+        height = figure.get_figheight()
+        remove_heading(figure)
+        assert not figure.texts and 0.6 < height - figure.get_figheight() < 0.8
+    drawing().close(figure)
 
 
 @pytest.mark.parametrize("plot", PLOTS, ids=lambda plot: plot.name)

@@ -2,10 +2,12 @@
 
 import pytest
 
+from headcount.bench.formulations.catalog import FORMULATIONS
 from headcount.reports.facts import Facts
 from tests import readings
 
-STORED = Facts().stored_json("readings.json")
+FACTS = Facts()
+STORED = FACTS.stored_json("readings.json")
 LLAMA, VIT, QWEN3 = "LLaMA", "ViT-B/16", "Qwen3-30B-A3B"
 # tokens, widths, layers; a patch, 16 x 16 of 3 colours, is as wide as the model
 N, W, F, L = 1024, 512, 11008, 4
@@ -63,3 +65,14 @@ def test_every_tool_is_stored():
         tool: misses for tool, (_, misses) in readings.TOOLS.items()
     }
     assert len({(row["torch"], row["transformers"]) for row in STORED}) == 1
+
+
+def test_stored_audit_has_every_formulation_explained():
+    cells = FACTS.audit()
+    counted = {formulation.name for formulation in FORMULATIONS}
+    assert {cell.spelling for cell in cells} == counted
+    for cell in cells:
+        assert cell.reason or sum(cause["macs"] for cause in cell.causes) == cell.difference, cell
+    assert {cell.error for cell in cells if cell.counter == "headcount" and not cell.reason} == {0}
+    # the page of counters and README name one torch
+    assert FACTS.audit_versions().startswith(f"torch {STORED[0]['torch']},")

@@ -29,6 +29,7 @@ function buildHeat() {
         .map(cellHtml)
         .join("")}</tr>`,
   );
+  element("heat-versions").textContent = HEAT.versions;
   element("heat-map").innerHTML =
     `<thead><tr><td></td>${heads.join("")}</tr><tr><td></td>${names.join("")}</tr></thead><tbody>${rows.join("")}</tbody>`;
 }
