@@ -52,6 +52,13 @@ def by_paper(facts: Facts) -> str:
     return "\n".join([table, "", "Fail at the sizes of their own tables:", "", *failing])
 
 
+def at_own_sizes(facts: Facts) -> dict[str, str]:
+    """Return how many sentences of each paper hold at its own sizes, by the paper's name."""
+    return {
+        paper.name: holding(row[OWN] for _, row in _judged(facts, key)) for key, paper in facts.claims.papers.items()
+    }
+
+
 def sentences(facts: Facts, paper: str) -> str:
     """Return a table of a paper's sentences with their verdicts, and a paragraph for each."""
     source, judged = facts.claims.papers[paper], _judged(facts, paper)

@@ -128,5 +128,5 @@ def quantities(facts: Facts) -> str:
 
 
 def workflow(facts: Facts) -> str:
-    """Return the workflow that checks a lock."""
-    return lock_workflow.workflow().rstrip("\n")
+    """Return the workflow that checks a lock, as a block of code."""
+    return f"```yaml\n{lock_workflow.workflow().rstrip()}\n```"

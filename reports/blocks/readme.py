@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from headcount.formulas.published.verdicts import VERDICTS
-from headcount.reports import counting, document, latency
-from headcount.reports.blocks.time import interval
+from headcount.reports import counting, document
+from headcount.reports.blocks import findings
 from headcount.reports.facts import Facts
 
 COUNT = "headcount count config.json --seq-len 1024"
@@ -34,11 +33,6 @@ MORE = {
 SHOWN, LEFT_OUT = 6, "…"
 RECORD = "readings.json"
 PAGE = "[all times](reports/generated/time.md)"
-TIMED = (
-    ("moa-8K8E128D", 2048, "overhead", "dense multi-query attention of its K and D"),
-    ("moh-32x64-50", 8192, "to_mha", "multi-head attention"),
-)
-"""Layers, lengths, ratios of their records, and the dense layers that these compare with."""
 
 
 def tools(facts: Facts) -> str:
@@ -87,21 +81,6 @@ def more(facts: Facts) -> str:
 
 
 def verdicts(facts: Facts) -> str:
-    """Return how many rows of the published tables have each verdict."""
-    every = [verdict for name in facts.tables for verdict, _ in facts.verdicts(name).values()]
-    counted = ", ".join(f"{every.count(status)} {status}" for status in VERDICTS if status in every)
-    return f"{len(every)} rows of {len(facts.tables)} tables: {counted}. {_times(facts)}"
-
-
-def _times(facts: Facts) -> str:
-    """Return the ratios of TIMED on each GPU that has measured them."""
-    found = []
-    for device, rows in latency.results(facts, list)["cuda"].items():
-        fastest = {(r.layer, r.seq_len): r for r in latency.headline_rows(rows) if r.which == "forward"}
-        ratios = [
-            f"`{name}` takes {interval(getattr(fastest[name, T], ratio))} times as long as {dense} at T = {T:,}"
-            for name, T, ratio, dense in TIMED
-            if (name, T) in fastest
-        ]
-        found.append(f"On an {device}, forward in bfloat16, {' and '.join(ratios)}: {PAGE}.")
-    return " ".join(found)
+    """Return how many rows of the published tables have each verdict, and how long measured layers take."""
+    times = [f"{one}: {PAGE}." for one in findings.measured_ratios(facts)]
+    return " ".join([f"{findings.verdicts(facts)}.", *times])
