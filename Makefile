@@ -6,7 +6,7 @@ INSTALL := $(PY) -m pip install --disable-pip-version-check -c constraints.txt
 # Hundreds of processes import the packages: write bytecode even where a shell turns it off.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: macs test kernels times nightly matrix readings libraries lint benchmark reports docs clean
+.PHONY: macs test kernels times nightly matrix readings libraries models lint benchmark reports docs clean
 
 macs: $(VENV)/.stamp
 	$(PY) -m bench.macs
@@ -49,6 +49,11 @@ readings: $(VENV)/.stamp
 libraries: $(VENV)/.stamp
 	$(INSTALL) timm torchvision >&2
 	$(PY) -m tests.library_counts
+
+# Parameters, MACs and caches of every model of transformers, diffusers, timm and torchvision, for hours: what is stored
+# with the same versions stays, but for models that this version may count after all. ONLY: models or libraries.
+models: $(VENV)/.stamp
+	$(PY) -m tests.count_models $(if $(ONLY),--only $(ONLY))
 
 lint: $(VENV)/.stamp
 	$(PY) -m ruff check .

@@ -18,8 +18,8 @@ IMPORT_NAMES = {
     "pytest-benchmark": "pytest_benchmark",
 }
 """Import name of a distribution where both differ."""
-OTHER_TOOLS = {"calflops", "thop", "timm", "torchinfo"}
-"""Packages that ``make readings`` and ``make libraries`` install."""
+OTHER_TOOLS = {"calflops", "thop", "torchinfo", "diffusers", "timm", "torchvision"}
+"""Packages that ``make readings``, ``make libraries`` and ``make models`` install."""
 CONFIGURED = {"mkdocstrings"}
 """Plugins that mkdocs.yml names."""
 PROVIDED = {"pytest", "huggingface_hub"}
