@@ -51,9 +51,10 @@ libraries: $(VENV)/.stamp
 	$(PY) -m tests.library_counts
 
 # Parameters, MACs and caches of every model of transformers, diffusers, timm and torchvision, for hours: what is stored
-# with the same versions stays, but for models that this version may count after all. ONLY: models or libraries.
+# with the same versions stays, but for models that this version may count after all. ONLY: some models or libraries,
+# RECOUNT=1: stored ones too.
 models: $(VENV)/.stamp
-	$(PY) -m tests.count_models $(if $(ONLY),--only $(ONLY))
+	$(PY) -m tests.count_models $(if $(RECOUNT),--recount) $(if $(ONLY),--only $(ONLY))
 
 lint: $(VENV)/.stamp
 	$(PY) -m ruff check .

@@ -81,8 +81,8 @@ HEADS = (
 def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     out = Parser(prog=PROG, add_help=True, description=__doc__)
-    out.add_argument("--recount", action="store_true", help="count every model again")
-    out.add_argument("--only", metavar="NAME", nargs="+", help="models or libraries that are counted again")
+    out.add_argument("--recount", action="store_true", help="count what is stored again too")
+    out.add_argument("--only", metavar="NAME", nargs="+", help="count only these models or libraries")
     return out
 
 
@@ -123,21 +123,21 @@ def _count_all(args: argparse.Namespace) -> int:
         rows = current
     forks = multiprocessing.get_context("forkserver")
     forks.set_forkserver_preload(["tests.count_models", "tests.preload_models"])
-    try:
-        for number, key in enumerate(_ordered(_in_process(forks, list_models, ()))):
-            library, model = key
-            if args.only and not {library, model} & {*args.only}:
-                continue
-            if not (args.recount or args.only or is_missing(rows.get(key), source)):
-                continue
-            row = _in_process(forks, count_model, key)
-            row = row if isinstance(row, ModelCost) else ModelCost(*key, state=REFUSED, reason=str(row))
-            rows[key] = replace(row, versions=names[library], source=source)
-            print(f"{library} {model}: {row.macs if row.state == COUNTED else row.reason}", file=sys.stderr, flush=True)
-            if number % 10 == 0:
-                write(TABLE, rows.values())
-    finally:
+    models = _in_process(forks, list_models, ())
+    if isinstance(models, str):
+        raise EnvironmentMissing(f"the models cannot be listed: {models}")
+    for key in _ordered(models):
+        library, model = key
+        if args.only and not {library, model} & {*args.only}:
+            continue
+        if not (args.recount or is_missing(rows.get(key), source)):
+            continue
+        row = _in_process(forks, count_model, key)
+        row = ModelCost(*key, state=REFUSED, reason=row) if isinstance(row, str) else row
+        rows[key] = replace(row, versions=names[library], source=source)
+        # a later run goes on from here
         write(TABLE, rows.values())
+        print(f"{library} {model}: {row.macs if row.state == COUNTED else row.reason}", file=sys.stderr, flush=True)
     for share in shares([rows[key] for key in sorted(rows)]):
         print(
             f"{share.library}: {share.first} of {share.built} counted by the first command "
@@ -384,7 +384,7 @@ def _list_torchvision() -> list[list[str]]:
 
 
 def _make_torchvision(model: str, folder: Path) -> Target:
-    return Target(f"{__file__}:torchvision_call", settings={"model": model})
+    return Target("tests.count_models:torchvision_call", settings={"model": model})
 
 
 def _build_torchvision(model: str) -> Any:
@@ -410,8 +410,8 @@ def torchvision_call(model: str) -> tuple[Any, tuple]:
         inputs = prepare(image, image)
     else:
         inputs = (prepare(torch.zeros(1, *([FRAMES] if kind == "video" else []), 3, SIDE, SIDE)),)
-    with torch.device("meta"):
-        return _build_torchvision(model), torch.utils._pytree.tree_map(lambda x: x.to("meta"), inputs)
+    # some constructors read values
+    return _build_torchvision(model).to("meta"), torch.utils._pytree.tree_map(lambda x: x.to("meta"), inputs)
 
 
 LIBRARIES: dict[str, tuple[Callable[[], list[list[str]]], Callable[[str, Path], Target], Callable[[str], Any]]] = {

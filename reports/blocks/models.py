@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from headcount.reports import document, model_costs
@@ -19,16 +20,19 @@ csv = File(model_costs.TABLE.name, lambda facts: model_costs.TABLE.read_text("ut
 def numbers(facts: Facts) -> dict[str, Any]:
     """Return the numbers of models, and the versions that counted them."""
     rows = read(model_costs.TABLE)
-    versions = dict.fromkeys(name for row in rows for name in row.versions.split(", "))
     return {
         "models": len(rows),
         "counted": sum(row.state == COUNTED for row in rows),
-        "versions": ", ".join(versions),
+        "versions": _versions(rows),
         "most": MOST,
         "seconds": model_costs.TIME_S,
         "gib": model_costs.MEMORY_BYTES // 2**30,
         "messages": max(row.followed or 0 for row in rows),
     }
+
+
+def _versions(rows: Sequence[ModelCost]) -> str:
+    return ", ".join(dict.fromkeys(name for row in rows for name in row.versions.split(", ")))
 
 
 def shares(facts: Facts) -> str:
@@ -96,4 +100,4 @@ def changed(facts: Facts) -> str:
             row |= {f"parameters {when}": one.parameters, f"MACs {when}": one.macs}
         rows.append(row)
     text = ", ".join(f"{count} {what}" for what, count in counts.items()) or "nothing changed"
-    return "\n\n".join([f"Since {old[0].versions}: {text}.", *([document.records(rows)] if rows else [])])
+    return "\n\n".join([f"Since {_versions(old)}: {text}.", *([document.records(rows)] if rows else [])])
