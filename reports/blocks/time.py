@@ -22,6 +22,7 @@ from headcount.bench.latency.table import median_ms
 from headcount.bench.performance import model
 from headcount.bench.records import LatencyRecord
 from headcount.bench.result import Table
+from headcount.models.kernels import triton_configs
 from headcount.reports import counting, document, latency
 from headcount.reports.blocks.claims import quote
 from headcount.reports.document import File, link
@@ -87,7 +88,12 @@ def overheads(facts: Facts) -> str:
 
 OVERVIEW_LENGTH = 2048
 """Tokens of a layer's row in the overview, or the nearest length that was measured."""
-KERNELS_SHOWN, MOST_NAME = 3, 30
+OTHERS = "others"
+KINDS = {
+    "attention": r"sdpa|fmha|flash|scaled_dot_product",
+    "products": r"nvjet|gemm|cublas|\b(mm|addmm|bmm|baddbmm)\b",
+}
+"""What the kernels of libraries compute, by patterns of their names; all others work element by element or on sums."""
 """Kernels of a row, and characters of a kernel's name."""
 UNMEASURED = "not measured"
 
@@ -124,7 +130,7 @@ def _overview_rows(rows: Sequence[LatencyRecord]) -> list[dict[str, Any]]:
         found.append(
             {
                 "what": f"{row.subject} {row.layer}",
-                "T": row.seq_len,
+                "T x B": f"{row.seq_len:,} x {row.batch_size:,}",
                 "pass": row.which,
                 "implementation": row.implementation_used or row.implementation,
                 "ms": median_ms(row),
@@ -155,7 +161,7 @@ def _unmeasured_rows(rows: Sequence[LatencyRecord]) -> list[dict[str, Any]]:
         found.append(
             {
                 "what": f"{subject} {name}",
-                "T": length,
+                "T x B": f"{length:,}",
                 "pass": ", ".join(missing),
                 "implementation": None,
                 "ms": UNMEASURED,
@@ -185,27 +191,30 @@ def find_compared(subject: str, name: str) -> str | None:
 
 
 def describe_kernels(kernels: Sequence[dict[str, Any]] | None) -> str:
-    """Return the share of the longest kernels, those of one name together, or that none were measured."""
+    """Return the share of each kind of kernels, of which own ones have names, or that none were measured."""
     if not kernels:
         return UNMEASURED
     times: dict[str, float] = {}
     for kernel in kernels:
-        # a C++ kernel without its return type, namespaces, template and arguments
-        plain = kernel["name"].removeprefix("void ").replace("(anonymous namespace)::", "")
-        name = re.split(r"[<(]", plain)[0].rpartition("::")[2][:MOST_NAME]
-        times[name] = times.get(name, 0.0) + kernel["us"]
-    order = sorted(times, key=lambda name: -times[name])
-    parts = [(f"`{name}`", times[name]) for name in order[:KERNELS_SHOWN]]
-    if others := order[KERNELS_SHOWN:]:
-        parts.append((plural(len(others), "other"), sum(times[name] for name in others)))
-    return ", ".join(f"{name} {100 * us / sum(times.values()):.0f} %" for name, us in parts)
+        kind = _kind_of(kernel["name"])
+        times[kind] = times.get(kind, 0.0) + kernel["us"]
+    shown = sorted(times, key=lambda kind: (kind == OTHERS, -times[kind]))
+    return ", ".join(f"{kind} {100 * times[kind] / sum(times.values()):.0f} %" for kind in shown)
 
 
-def times(facts: Facts, subject: str) -> str:
-    """Return the times of each ``layer`` or each ``model``, a table for each device."""
+def _kind_of(kernel: str) -> str:
+    """Return what a kernel of a library computes, or the name of an own one."""
+    name = kernel.removesuffix("_kernel")
+    if name in triton_configs.TABLE:
+        return f"`{name}`"
+    return next((kind for kind, pattern in KINDS.items() if re.search(pattern, kernel)), OTHERS)
+
+
+def times(facts: Facts) -> str:
+    """Return the times of each layer, a table for each device."""
     return _per_device(
         facts,
-        lambda rows: headline_rows([r for r in rows if r.subject == subject]),
+        lambda rows: headline_rows([row for row in rows if row.subject == "layer"]),
         lambda kind, rows: [format_rows(rows, (*TIMES, "gpu_ms" if kind == "cuda" else "wall_ms"))],
     )
 
@@ -440,7 +449,7 @@ def is_fitted(row: efficiencies.MeasuredRow) -> bool:
 
 
 def _verdict(missed: Sequence[str]) -> str:
-    return "All wanted figures are reached." if not missed else f"{'; '.join(missed)}.".capitalize()
+    return "All wanted figures are reached." if not missed else f"{'; '.join(missed)}."
 
 
 def _least_sentence(rows: Sequence[efficiencies.MeasuredRow]) -> str:
@@ -454,16 +463,17 @@ def _least_sentence(rows: Sequence[efficiencies.MeasuredRow]) -> str:
 
 
 def _by_implementation(keys: Sequence[str], reasons: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
-    """Return the rows of each layer, implementation and pass together, with their lengths."""
-    lengths: dict[tuple[str, ...], dict[int, None]] = {}
+    """Return the rows of each layer and implementation together, with the lengths of each pass."""
+    found: dict[tuple[str, ...], dict[str, set[int]]] = {}
     for key in keys:
-        name, implementation, seq_len, _, _, which, routing = key.split()
+        name, implementation, seq_len, _, _, which, _ = key.split()
         reason = (reasons[key],) if reasons else ()
-        lengths.setdefault((name, implementation, which, routing, *reason), {})[int(seq_len)] = None
-    heads = ("layer", "implementation", "pass", "routing", "because")
+        found.setdefault((name, implementation, *reason), {}).setdefault(which, set()).add(int(seq_len))
+    heads = ("layer", "implementation", "because")
     return [
-        dict(zip(heads, words, strict=False)) | {"T": ", ".join(f"{length:,}" for length in sorted(own))}
-        for words, own in lengths.items()
+        dict(zip(heads, words, strict=False))
+        | {"T": "; ".join(f"{which} {', '.join(f'{n:,}' for n in sorted(own))}" for which, own in passes.items())}
+        for words, passes in found.items()
     ]
 
 

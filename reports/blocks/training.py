@@ -68,13 +68,27 @@ def peaks(facts: Facts) -> str:
             "TFLOP/s": ", ".join(f"{dtype} {rate:g}" for dtype, rate in one.tflops.items()),
             "GB/s": f"{one.bytes_per_s / 1e9:g}",
             "memory, GB": DASH if one.memory_bytes is None else f"{one.memory_bytes / 1e9:.6g}",
-            "read in": "; ".join(f"{key}: {', '.join(figures)}" for key, figures in one.read.items()),
+            "read in": "; ".join(f"{key}: {', '.join(map(_figure, figures))}" for key, figures in one.read.items()),
         }
         for one in HARDWARE.values()
     ]
     places = [f"- *{key}*: <{one['address']}> ({one['read']})." for key, one in SOURCES.items()]
     return "\n".join([document.records(rows), "", *places])
 
+
+def _figure(field: str) -> str:
+    """Return the words of a field of a data sheet, a dtype itself."""
+    return FIGURES.get(field, field)
+
+
+FIGURES = {
+    "bytes_per_s": "GB/s",
+    "memory_bytes": "memory",
+    "link_bytes_per_s": "link",
+    "node_cards": "cards of a node",
+    "bridge_bytes_per_s": "bridge",
+}
+"""Words of the fields of a data sheet."""
 
 KEYS = ("table", "row", "figure", "printed", "by the rule", "verdict", "because")
 

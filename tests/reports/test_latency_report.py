@@ -54,7 +54,7 @@ def store_facts(tmp_path):
 def test_row_is_of_the_fastest_implementation(store_facts):
     ratio = {"overhead": dict(value=1.25, low=1.17, high=1.375), "overhead_verdict": "slower"}
     facts = store_facts(record(**ratio), record(implementation="loop", wall=(4.0, 4.0), **ratio), CELL[3])
-    (row,) = rows_of(time.times(facts, "layer"), "over dense")
+    (row,) = rows_of(time.times(facts), "over dense")
     assert (row["implementation"], row["over dense"]) == ("grouped", "1.25 [1.17, 1.38] slower")
 
 
@@ -146,7 +146,7 @@ def test_overview_has_models_first_and_layers_once(store_facts):
     dense = record(subject="model", name="moa-8K8E128D", cell="model", role="dense", layer="transformer-base")
     layers = [record(seq_len=length, cell=f"T{length}") for length in (128, 1024, 8192)]
     found = rows_of(time.overview(store_facts(*layers, model, dense)), "over dense")
-    assert [(row["what"].split()[0], row["T"], row["dense"]) for row in found] == [
+    assert [(row["what"].split()[0], row["T x B"].split()[0], row["dense"]) for row in found] == [
         ("model", "7", "transformer-base"), ("layer", "1,024", "mqa-8x128"),
     ]  # fmt: skip
 
@@ -168,11 +168,10 @@ def test_overview_has_models_and_layers_without_a_record(store_facts):
     assert compared["layer mha-base"] == ("–", "–")
 
 
-def test_time_of_kernels_is_summed_by_name():
-    names = ["void at::native::(anonymous namespace)::mul_kernel<float>(int)", "aten::mm", "mqa_kernel", "a", "b"]
-    kernels = [{"name": name, "calls": 1, "us": us} for name, us in zip(names, (10, 50, 25, 10, 5), strict=True)]
-    assert time.describe_kernels(kernels[1:]) == "`mm` 56 %, `mqa_kernel` 28 %, `a` 11 %, 1 other 6 %"
-    twice = [{"name": f"void k<{i}>(int)", "calls": 1, "us": 1.0} for i in range(2)]
-    assert time.describe_kernels(twice) == "`k` 100 %"
-    assert time.describe_kernels(kernels[:1]) == "`mul_kernel` 100 %"
+def test_time_of_kernels_is_summed_by_kind():
+    names = ["void at::native::(anonymous namespace)::mul_kernel<float>(int)", "aten::mm", "mqa_kernel"]
+    names += ["cudnn_generated_fort_native_sdpa_sm90", "void cutlass::Kernel2<cutlass_75_tensorop_gemm_align1>", "a"]
+    kernels = [{"name": name, "calls": 1, "us": us} for name, us in zip(names, (20, 30, 15, 10, 20, 5), strict=True)]
+    assert time.describe_kernels(kernels) == "products 50 %, `mqa` 15 %, attention 10 %, others 25 %"
+    assert time.describe_kernels(kernels[:1]) == "others 100 %"
     assert time.describe_kernels(None) == time.describe_kernels([]) == "not measured"
