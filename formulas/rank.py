@@ -642,11 +642,11 @@ def _rows(entry: Entry) -> Size:
         return sizes.get("h", 1) * sizes["E"]
     if entry.kind == "norm":
         return divide(prod(sizes.values()), sizes.get("2", 1))
-    if entry.kind in ("bias", "expert_bias", "rms_norm", "elementwise"):
-        return prod(sizes.values())
     if "T" in sizes:
         # a table of positions for one sequence
         return 1
+    if entry.kind in ("bias", "expert_bias", "rms_norm", "elementwise"):
+        return prod(sizes.values())
     first, *outputs = sizes
     # a projection of tokens or of latents, or of heads or inner units back to tokens
     if _is_product(entry) and first in ("d_m", "d_q", "d_c"):

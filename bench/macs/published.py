@@ -539,5 +539,5 @@ def sentence(models: Sequence[ModelRow], cells: Sequence[CellRow]) -> str:
 def count_verdicts(verdicts: Iterable[str], what: str) -> str:
     """Return how many of ``verdicts`` are of each kind; ``what`` is the name of what they judge."""
     found = Counter(verdicts)
-    each = ", ".join(f"{found[verdict]} {verdict}" for verdict in (*VERDICTS, NOT_COUNTED) if verdict in found)
+    each = ", ".join(f"{found[verdict]:,} {verdict}" for verdict in (*VERDICTS, NOT_COUNTED) if verdict in found)
     return f"{plural(found.total(), what)}: {each}"

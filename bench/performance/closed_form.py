@@ -161,7 +161,8 @@ class ClosedForm:
             results //= rows
         other = self.each["other"]
         moved = weights_read(entry) // entry.times * self.each["weight"] + (operands + results) * other
-        widths = (prod(entry.dims[letter] for letter in named) for named in (outputs, entry.summed))
+        sides = () if entry.kind == "conv" else (outputs, entry.summed)
+        widths = (prod(entry.dims[letter] for letter in side) for side in sides)
         kind = GROUPED if is_grouped else product_kind(ceil(width * other) for width in widths)
         found = [Kernel(entry.path, kind, ceil(moved), size, times=entry.times)]
         if is_grouped and "d_m" in outputs:

@@ -38,8 +38,8 @@ TABLE: Mapping[str, tuple[Row, ...]] = {
         Row({}, Launch({"BM": 64, "BD": 64}, 4, 3)),
     ),
     "head_route": (Row({}, Launch({"BM": 64, "BD": 64}, 4, 3)),),
-    # of 64 rows it spills
-    "norm_route": (Row({}, Launch({"BM": 32}, 4, 2)),),
+    # of more rows it spills
+    "norm_route": (Row({"arch": 100}, Launch({"BM": 16}, 4, 2)), Row({}, Launch({"BM": 32}, 4, 2))),
     "place": (Row({}, Launch({"BB": 64}, 4, 1)),),
     "expert": (
         Row({"arch": 90, "rows": 512, "o": 256, "i": 512, "plain": 1}, Launch({"BM": 128, "BN": 256, "BK": 64}, 8, 3)),

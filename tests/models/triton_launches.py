@@ -30,7 +30,7 @@ class Call(NamedTuple):
 OTHERS = (
     Call(preset("mlm-moa-8K64E256D").attention, 512, 8, "both"),
     Call(preset("moa-8K8E256D").attention, 8192, 8, "decode"),
-    Call(make_config(_NARROW), 128, 8, "forward"),
+    Call(make_config(_NARROW), 64, 8, "forward"),
     Call(make_config(_NARROW), 512, 8, "both"),
 )
 """Calls that use launch configurations which no case of a campaign uses."""
