@@ -19,6 +19,11 @@ def fingerprint(kernel: str, *launch: object) -> str:
     return hashlib.sha256(repr((code, launch)).encode()).hexdigest()[:12]
 
 
+def is_own(function: str) -> bool:
+    """Return whether a kernel of a GPU, by its name, is one of these."""
+    return function in _definitions()
+
+
 def _closure(name: str) -> Iterator[ast.stmt]:
     """Yield the definition of a name, and those of all names in it, each once."""
     known, wanted, done = _definitions(), [name], {name}

@@ -19,10 +19,9 @@ from headcount.bench.latency.implementations import layer_impls, model_impls
 from headcount.bench.latency.schedule import TIMED_PARTS, read_parts
 from headcount.bench.latency.statistics import paired_ratio, quantile
 from headcount.bench.latency.table import median_ms
-from headcount.bench.performance import model
+from headcount.bench.performance import model, sources
 from headcount.bench.records import LatencyRecord
 from headcount.bench.result import Table
-from headcount.models.kernels import triton_configs
 from headcount.reports import counting, document, latency
 from headcount.reports.blocks.claims import quote
 from headcount.reports.document import File, link
@@ -204,9 +203,8 @@ def describe_kernels(kernels: Sequence[dict[str, Any]] | None) -> str:
 
 def _kind_of(kernel: str) -> str:
     """Return what a kernel of a library computes, or the name of an own one."""
-    name = kernel.removesuffix("_kernel")
-    if name in triton_configs.TABLE:
-        return f"`{name}`"
+    if sources.is_own(kernel):
+        return f"`{kernel.removesuffix('_kernel')}`"
     return next((kind for kind, pattern in KINDS.items() if re.search(pattern, kernel)), OTHERS)
 
 

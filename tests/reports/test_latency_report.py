@@ -161,7 +161,7 @@ def test_overview_has_models_and_layers_without_a_record(store_facts):
     passes = {row["what"]: row["pass"] for row in missing}
     assert "model moh-vit-b-75" not in passes
     assert passes["model moh-vit-s-80"] == "both" and passes["model moa-8K8E128D"] == "forward, both"
-    assert passes["layer moa-8K8E128D"] == "decode, forward, both"
+    assert sorted(passes["layer moa-8K8E128D"].split(", ")) == ["both", "decode", "forward"]
     assert {(row["ms"], row["time by kernel"]) for row in missing} == {("not measured", "not measured")}
     compared = {row["what"]: (row["dense"], row["over dense"]) for row in missing}
     assert compared["layer moh-32x64-50"] == ("all heads", "not measured")
