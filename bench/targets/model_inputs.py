@@ -42,6 +42,8 @@ _SOUND_WIDTHS = (
 """Fields of the numbers of a spectrum."""
 REGIONS = 36
 """Regions of an image that a detector finds, as in the papers of models that read them."""
+_TEXT_WIDTHS = ("cross_attention_dim", "joint_attention_dim", "text_embed_dim", "text_dim", "text_encoder_dim")
+"""Fields of diffusers for the width of a text's embeddings."""
 _FEATURES: dict[str, tuple[int | str, ...]] = {
     "visual_feats": (REGIONS, "visual_feat_dim"), "visual_pos": (REGIONS, "visual_pos_dim"),
     "task_inputs": ("task_seq_len",),
@@ -452,9 +454,14 @@ class Inputs:
         for name in ("sample", "hidden_states"):
             if channels is not None:
                 self._add(name, lambda: self._floats(self.batch, channels, *self._frames(), *self._latent_side()))
-        self._add("timestep", lambda: torch.ones(self.batch, dtype=torch.long))
-        if width := _first(config, "cross_attention_dim", "joint_attention_dim"):
+        for name in ("timestep", "timestep_r", "r_timestep"):
+            self._add(name, lambda: torch.ones(self.batch, dtype=torch.long))
+        for name in ("original_size", "target_size", "crop_coords"):
+            self._add(name, lambda: self._floats(self.batch, 2))
+        if width := _first(config, *_TEXT_WIDTHS):
             self._add("encoder_hidden_states", lambda: self._floats(self.batch, self._length("seq_len"), width))
+        if self._requires("encoder_attention_mask"):
+            self._add("encoder_attention_mask", lambda: torch.ones(self.batch, self._length("seq_len")))
         if width := _first(config, "pooled_projection_dim"):
             self._add("pooled_projections", lambda: self._floats(self.batch, width))
         if _first(config, "guidance_embeds"):

@@ -81,12 +81,12 @@ def test_list_states_expected_seconds(capsys):
     assert main([*argv, "--brief"]) == 0
     # 96 checks of 1.5 s each
     brief = capsys.readouterr().out.strip()
-    assert brief.startswith("Estimate on an NVIDIA H200: checks 144 s (96 cases), models 2")
+    assert brief.startswith("Estimate on an NVIDIA H200: checks 144 s (96 cases), models 5")
     assert main([*argv, "--format", "json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     checks, models = (table["rows"] for table in printed["tables"])
     assert (len(checks), len(models), checks[0]["seconds"]) == (96, 46, 1.5)
-    assert models[0] == {"case": "model moa-8K8E128D T10 B409 bfloat16 forward cuda natural", "seconds": 6.1}
+    assert models[0] == {"case": "model moh-dit-b2-75 T256 B16 bfloat16 forward cuda natural", "seconds": 12}
     total_s = sum(row["seconds"] for row in checks + models)
     assert f"; {total_s:.0f} s in all. Nothing was measured." in brief
 
@@ -95,7 +95,7 @@ def test_listed_cases_are_distinct_and_ordered():
     cases = campaign_cases()
     assert len(cases) == len({case.key for case in cases}) == 46 + 161
     assert [(case.name, case.seq_len, case.which) for case in cases[:2]] == [
-        ("moa-8K8E128D", 10, "forward"), ("moa-8K8E128D", 10, "both"),
+        ("moh-dit-b2-75", 256, "forward"), ("moh-dit-b2-75", 256, "both"),
     ]  # fmt: skip
     # every routed model has a dense one beside it, and no implementation that was measured before
     for case in cases:
