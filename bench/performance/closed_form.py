@@ -87,9 +87,11 @@ class ClosedForm:
         cores: set[str] = set()
         for place, entry in enumerate(self.form):
             if entry.kind == "scores" and entry.size:
-                inside = True
-                cores.add(entry.path)
-                yield self._core(entry, self._values_after(place)), entry
+                scores = self._scores_with(place)
+                if scores[0] is entry:
+                    inside = True
+                    cores.add(entry.path)
+                    yield self._core(scores, self._values_after(place)), entry
             elif inside and set(KEYS) & entry.dims.keys() and (entry.kind == "values" or not entry.macs):
                 # between the scores and the values everything stays in the core
                 inside = entry.kind != "values"
@@ -107,13 +109,19 @@ class ClosedForm:
     def _values_after(self, place: int) -> Entry:
         return next(entry for entry in self.form.entries[place:] if entry.kind == "values")
 
-    def _core(self, scores: Entry, values: Entry) -> Kernel:
-        """Return the core of an attention, which keeps no T x S numbers."""
-        letters = list(scores.dims)
+    def _scores_with(self, place: int) -> list[Entry]:
+        """Return the products that give the scores of one attention: two where a part of a head is rotated apart."""
+        own = self.form.entries[place]
+        rows = _rows(own)
+        return [one for one in self.form if one.kind == "scores" and one.path == own.path and _rows(one) == rows]
+
+    def _core(self, parts: Sequence[Entry], values: Entry) -> Kernel:
+        """Return the core of an attention, which keeps no T x S numbers, given the products of its scores."""
+        scores = parts[0]
         key = next(letter for letter in KEYS if letter in scores.dims)
         queries, keys = scores.dims.get("T", 1), scores.dims[key]
-        width = prod(scores.dims[letter] for letter in letters[letters.index(key) + 1 :])
-        batch = _once(scores) // (queries * keys * width)
+        batch = _once(scores) // (queries * keys * _width(scores))
+        width = sum(map(_width, parts))
         out_width = _once(values) // (batch * queries * keys)
         is_causal = key == "S" and self.is_causal(scores.path)
         hidden = (keys if self.divides_queries else queries) - 1
@@ -181,6 +189,18 @@ def update(params: int, recipe: Mapping[str, int]) -> Kernel:
 def total_macs(kernels: Iterable[Kernel]) -> int:
     """Return the multiply-accumulates of kernels."""
     return sum(kernel.times * kernel.macs for kernel in kernels)
+
+
+def _width(scores: Entry) -> int:
+    """Return the width of a head: the sizes after that of the keys."""
+    rows = len(_rows(scores))
+    return prod(list(scores.dims.values())[rows:])
+
+
+def _rows(scores: Entry) -> list[tuple[str, int]]:
+    """Return the sizes of the scores themselves, which end with that of the keys."""
+    dims = list(scores.dims.items())
+    return dims[: next(place for place, (letter, _) in enumerate(dims, 1) if letter in KEYS)]
 
 
 def _once(entry: Entry) -> int:
