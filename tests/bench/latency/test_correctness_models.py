@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from headcount.bench.latency import correctness
+from headcount.bench.latency import blocks, correctness
 from headcount.bench.latency.blocks import find_blocks
 from headcount.bench.latency.case_tensors import CaseTensors
 from headcount.bench.latency.correctness import MIN_BOUND, CorrectnessCheck
@@ -114,3 +114,16 @@ def test_blocks_of_every_model(name):
     assert len(inside) == len({*inside})
     attention = [module for path, module in model.named_modules() if path.endswith(("self_attn", "cross_attn"))]
     assert attention and {*attention} <= {*inside}
+
+
+@pytest.mark.parametrize("width", [355, 512, 1024])
+def test_drawn_gradients_do_not_cancel_over_tokens(width):
+    drawn = blocks._normals(torch.zeros(10, width))
+    # the sum of ten independent rows is sqrt(10) times as long as one
+    assert torch.linalg.vector_norm(drawn.sum(0)) > 2 * torch.linalg.vector_norm(drawn[0])
+
+
+@pytest.mark.parametrize("subject, bound", [("layer", 0.004), ("model", 0.05)])
+def test_replay_of_a_model_may_differ_by_more_than_a_block(subject, bound):
+    case = TimingCase(subject, "any", 7, 3, "bfloat16", "both", "cuda", "balanced")
+    assert correctness.replay_bound(case, 0.004) == bound
