@@ -93,6 +93,7 @@ class Multiples:
                 decoder = self._with({letter: factor, **({HEADS: factor} if letter == KEYS else {})})
                 run = decoder.forward(FORWARD[0])
             except Exception:
+                # a model refuses sizes by any error; a letter that no factor enlarges is divided by no plan
                 continue
             if letter == HEADS and _head_widths(run) != _head_widths(self._plain.forward(FORWARD[0])):
                 # the model's width is divided by its heads

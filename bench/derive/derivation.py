@@ -61,6 +61,7 @@ def whole_numbers(function: Callable[..., Any], settings: Mapping[str, Any]) -> 
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
+        # a function in C++ has none
         return {}
     found: dict[str, int | None] = {}
     for name, one in parameters.items():
