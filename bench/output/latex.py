@@ -1,8 +1,9 @@
 """LaTeX: a table in booktabs style, with a short caption and its notes below."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
 
 from headcount.bench.column import DASH, Column
 from headcount.bench.output.renderer import Renderer, heading_rows
@@ -60,7 +61,7 @@ class Latex(Renderer):
         heights = [[len(self.lines(column, width, row)) for row in rows] for column, width in columns]
         is_broken = [max(height, default=1) > 1 for height in heights]
         types = "".join(map(_column_type, layout.columns, layout.widths, is_broken))
-        head = [_line(map(escape, line)) for line in heading_rows(layout.columns)]
+        head = _head(heading_rows(layout.columns))
         body = []
         for number, row in enumerate(rows):
             cells = (
@@ -104,6 +105,22 @@ def _line(cells: Iterable[str]) -> str:
     line = " & ".join(cells) + r" \\"
     # After the end of a line or a rule TeX takes these for its arguments.
     return "{}" * line.startswith(("*", "[")) + line
+
+
+def _head(lines: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a head; what several columns begin with stands once, over a rule as wide as they are."""
+    first, *others = lines
+    cells, rules = [], []
+    end = 0
+    for text, group in groupby(first):
+        start, end = end + 1, end + len(list(group))
+        columns = end - start + 1
+        if others and text and columns > 1:
+            cells.append(rf"\multicolumn{{{columns}}}{{c}}{{{escape(text)}}}")
+            rules.append(rf"\cmidrule(lr){{{start}-{end}}}")
+        else:
+            cells += [escape(text)] * columns
+    return [_line(cells) + "".join(f" {rule}" for rule in rules), *(_line(map(escape, line)) for line in others)]
 
 
 def _cell(text: str, is_broken: bool, formula: bool) -> str:

@@ -96,6 +96,17 @@ def test_latex_keeps_the_tree_of_modules(name):
     assert [re.match(r"(\\quad )*", line)[0].count("quad") for line in found] == list(range(5))
 
 
+def test_latex_head_of_several_columns_stands_once():
+    heads = ["a", "MACs\nT=8", "MACs\nT=9", "bytes\nT=8", "bytes\nT=9", "bytes\nT=10", "MACs\nall"]
+    columns = [Column(f"c{i}", head, kind="int") for i, head in enumerate(heads)]
+    text = render("latex", made_table(columns, [{f"c{i}": i for i in range(7)}]))
+    first, second = [line for line in text.splitlines() if "MACs" in line or "T=8" in line]
+    cells, *rules = first.split(r" \\ ")
+    assert cells.split(" & ") == ["", r"\multicolumn{2}{c}{MACs}", r"\multicolumn{3}{c}{bytes}", "MACs"]
+    assert rules == [r"\cmidrule(lr){2-3} \cmidrule(lr){4-6}"]
+    assert second.removesuffix(r" \\").split(" & ") == ["a", "T=8", "T=9", "T=8", "T=9", "T=10", "all"]
+
+
 def test_format_from_file_ending(capsys, tmp_path):
     for ending, begins in {"json": "{", "csv": "row,", "md": "## ", "tex": "% ", "txt": "moa-table2: "}.items():
         path = tmp_path / f"t.{ending}"
