@@ -147,6 +147,7 @@ def _pair(a: Sequence[int], b: Sequence[int], summed: Sequence[int], times: int,
 DENSE: Mapping[str, Rule] = {
     "mm": matrices(0, 1),  # mm((m, i), (i, j))
     "_scaled_mm": matrices(0, 1),  # _scaled_mm((m, i), (i, j), scales)
+    "_scaled_mm_v2": matrices(0, 1),  # _scaled_mm_v2((m, i), (i, j), scales)
     "_int_mm": matrices(0, 1),  # _int_mm((m, i), (i, j))
     "bmm": matrices(0, 1),  # bmm((b, m, i), (b, i, j))
     "mv": matrices(0, 1),  # mv((m, i), (i,))

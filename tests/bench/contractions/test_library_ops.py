@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.nn import functional as F
 from torch.utils.flop_counter import register_flop_formula
 
 from headcount.bench.contractions.classify import UnsupportedError
@@ -59,6 +60,18 @@ def test_python_operators_have_no_products(name, second, dtype):
     second = second.to(dtype) if isinstance(second, torch.Tensor) else second
     called = module(lambda x: getattr(aten, name)(x.clone(), second))
     assert count_macs(called, torch.tensor([8, 9], dtype=dtype)).macs == 0
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_scaled_product(device):
+    def product(x, w):
+        one = torch.ones(1, device=device)
+        x, w = (values.to(torch.float8_e4m3fn) for values in (x, w))
+        by = F.ScalingType.TensorWise
+        return F.scaled_mm(x, w.mT, one, by, one, by, output_dtype=torch.bfloat16)
+
+    x, w = (torch.ones(shape, device=device) for shape in ((16, 32), (48, 32)))
+    assert count_macs(module(product), x, w).macs == 16 * 32 * 48
 
 
 def test_unpacked_int4_weights_are_counted():
