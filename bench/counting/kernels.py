@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from headcount.bench.counting.copies import on_meta
+from headcount.bench.counting.kernel_recorder import record_kernels
 from headcount.bench.performance.kernel import Kernel
-from headcount.bench.performance.recorder import record_kernels
 from headcount.bench.targets.target import Target
 from headcount.bench.targets.user_code import UserCodeError, build_target, run_user_code
 from headcount.bench.trace.record import run_backward

@@ -94,8 +94,8 @@ def kernels_of(case: TimingCase, spec: ImplSpec) -> tuple[list[Kernel], str]:
         return [], f"{spec.impl} {UNLISTED[spec.impl]}"
     import torch
 
+    from headcount.bench.counting.kernel_recorder import layer_kernels, model_kernels
     from headcount.bench.latency.runs import loss
-    from headcount.bench.performance.recorder import layer_kernels, model_kernels
 
     dtype = getattr(torch, case.dtype)
     try:

@@ -73,9 +73,9 @@ def _kernels(how: list[Any], layer: str, implementation: str) -> list[Any]:
     import torch
 
     import headcount
+    from headcount.bench.counting.kernel_recorder import layer_kernels, model_kernels
     from headcount.bench.latency.runs import loss
     from headcount.bench.latency.timing_cases import TimingCase
-    from headcount.bench.performance.recorder import layer_kernels, model_kernels
 
     assert Path(headcount.__file__).is_relative_to(Path.cwd()), headcount.__file__
     case = TimingCase(*how)

@@ -6,11 +6,11 @@ import torch
 from headcount.bench.accounts import Assumptions, step
 from headcount.bench.card_times import kernels_of
 from headcount.bench.case import Case
+from headcount.bench.counting.kernel_recorder import layer_kernels
 from headcount.bench.hardware import HARDWARE
 from headcount.bench.latency.implementations import ImplSpec, layer_impls
 from headcount.bench.performance import model
 from headcount.bench.performance.closed_form import BFLOAT16, ClosedForm, total_macs, update
-from headcount.bench.performance.recorder import layer_kernels
 from headcount.formulas.backward import training_macs
 
 H200 = HARDWARE["h200"]

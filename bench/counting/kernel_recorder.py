@@ -17,6 +17,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from headcount.bench.contractions.products import products
+from headcount.bench.contractions.products.product import Product
 from headcount.bench.performance.kernel import (
     CORE,
     CORE_BACKWARD,
@@ -32,6 +34,8 @@ from headcount.bench.performance.kernel import (
     product_kind,
 )
 from headcount.bench.performance.sources import fingerprint
+from headcount.bench.trace.events import OPERATION, Event, TensorFact
+from headcount.bench.trace.modes import operation_name
 from headcount.models.build import build, example_inputs
 from headcount.models.kernels import triton_ops
 from headcount.models.kernels.triton_launch import Launched, recording
@@ -95,15 +99,15 @@ class KernelRecorder(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         """Run ``func`` and record its kernels."""
         kwargs = kwargs or {}
-        name = func.overloadpacket.__name__
+        name = operation_name(func.overloadpacket)
         if func.namespace == "headcount":
-            return self._start(func, name, args)
+            return self._start(func, func.overloadpacket.__name__, args)
         out = func(*args, **kwargs)
         is_view = any(made.alias_info is not None and not made.alias_info.is_write for made in func._schema.returns)
         if is_view or name in NO_KERNEL:
             return out
         inputs, results = leaves((args, kwargs)), leaves(out)
-        self.add(_of_operation(name, args, inputs, results), inputs, results)
+        self.add(_of_operation(name, _products(name, args, kwargs, out), inputs, results), inputs, results)
         return out
 
     def _start(self, func: Any, name: str, args: Sequence[Any]) -> Any:
@@ -130,44 +134,26 @@ def moved(*tensors: Tensor) -> int:
     return found
 
 
-def _matrices(first: int, second: int) -> Callable[[Sequence[Any], list[Tensor]], int]:
-    """Return the rule for arguments (…, m, i) and (…, i, j), at two positions."""
-    return lambda args, _: args[first].numel() * args[second].shape[-1]
+def _describe(value: Any) -> Any:
+    """Return a value of a call as rules of products read it: tensors as facts, sequences as tuples."""
+    if isinstance(value, Tensor):
+        return TensorFact(tuple(value.shape), str(value.dtype).removeprefix("torch."), storage=0, source=None)
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_describe, value))
+    return value
 
 
-def _convolution(args: Sequence[Any], results: list[Tensor]) -> int:
-    return results[0].numel() * prod(args[1].shape[1:])
+def _products(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> list[Product]:
+    """Return the products of an operation by the rules of contractions."""
+    named = {key: _describe(value) for key, value in kwargs.items()}
+    return products(Event(0, None, OPERATION, name, "", _describe(args), named, out=_describe(out))) or []
 
 
-def _convolution_backward(args: Sequence[Any], _: list[Tensor]) -> int:
-    # the gradients of the input and of the weight, where they are wanted
-    return sum(args[-1][:2]) * args[0].numel() * prod(args[2].shape[1:])
-
-
-PRODUCTS = {
-    "mm": (PRODUCT, _matrices(0, 1)),
-    "addmm": (PRODUCT, _matrices(1, 2)),
-    "bmm": (PRODUCT, _matrices(0, 1)),
-    "baddbmm": (PRODUCT, _matrices(1, 2)),
-    # rows by the matrices of experts, or in the gradient of the matrices inputs by rows
-    "_grouped_mm": (GROUPED, _matrices(0, 1)),
-    "convolution": (PRODUCT, _convolution),
-    "convolution_backward": (PRODUCT, _convolution_backward),
-}
-"""Kind and multiply-accumulates of the operators with products, by their arguments and results."""
-MATRIX_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
-"""Those whose kind depends on the rows of their matrices."""
-
-
-def _of_operation(name: str, args: Sequence[Any], inputs: list[Tensor], results: list[Tensor]) -> Kernel:
-    """Return the kernel of an operation."""
+def _of_operation(name: str, products: Sequence[Product], inputs: list[Tensor], results: list[Tensor]) -> Kernel:
+    """Return the kernel of an operation with these products."""
     own = moved(*inputs, *results)
-    if name in PRODUCTS:
-        kind, macs = PRODUCTS[name]
-        if name in MATRIX_PRODUCTS:
-            matrices = [tensor for tensor in (*inputs, *results) if tensor.dim() > 1]
-            kind = product_kind(max(matrix.stride()[-2:]) * matrix.element_size() for matrix in matrices)
-        return Kernel(name, kind, own, macs(args, results))
+    if macs := sum(product.macs for product in products):
+        return Kernel(name, _kind(products[0], [*inputs, *results]), own, macs)
     if name in SORTS:
         rows = inputs[0].numel() // inputs[0].shape[-1]
         return Kernel(name, SORTS[name], own, sorted=rows if name == "topk" else inputs[0].numel())
@@ -175,6 +161,19 @@ def _of_operation(name: str, args: Sequence[Any], inputs: list[Tensor], results:
         indices = (tensor for tensor in inputs if not tensor.is_floating_point())
         return Kernel(name, ELEMENTWISE, 2 * moved(*results) + moved(*indices))
     return Kernel(name, ELEMENTWISE, own)
+
+
+def _kind(product: Product, tensors: Sequence[Tensor]) -> str:
+    """Return the kind of a kernel with this product of matrices among ``tensors``."""
+    if product.kind == "expert_linear":
+        return GROUPED
+    if product.kind.startswith("contraction"):
+        # as a weighted sum of rows, which no product of matrices computes
+        return ELEMENTWISE
+    if product.kind.startswith("conv"):
+        return PRODUCT
+    matrices = (tensor for tensor in tensors if tensor.dim() > 1)
+    return product_kind(max(matrix.stride()[-2:]) * matrix.element_size() for matrix in matrices)
 
 
 def _of_launch(launch: Launched, macs: int) -> Kernel:

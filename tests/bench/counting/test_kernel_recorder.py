@@ -4,12 +4,12 @@ from math import prod
 
 import pytest
 import torch
-from torch import nn
 from torch.nn import functional as F
 
 from headcount.bench.case import Case
+from headcount.bench.counting.kernel_recorder import fuse, layer_kernels, moved, record_kernels
 from headcount.bench.latency.implementations import layer_impls
-from headcount.bench.performance.recorder import fuse, layer_kernels, moved, record_kernels
+from headcount.formulas.ledger import Entry
 from headcount.models.configs.presets import preset
 from headcount.models.kernels import triton_launch
 
@@ -33,7 +33,12 @@ def executed(spec, trains):
     lengths = {"batch_size": B, "tgt_len": T, "src_len": T}
     core = {"scores", "values"}
     if spec.label != "moh-32x64-50 triton":
-        return list(Case(spec.name, spec.executed, lengths).ledger)
+        found = list(Case(spec.name, spec.executed, lengths).ledger)
+        if spec.impl == "grouped" and not trains:
+            # outputs of experts by gates in one call, which the closed form has as elementwise
+            sizes = {"T": B * T, "K": spec.config.top_k, "d_m": spec.config.d_model}
+            found.append(Entry("combine", "linear", sizes))
+        return found
     every, selected = (Case(spec.name, config, lengths).ledger for config in (spec.config, spec.executed))
     cores = every if trains else selected
     return [one for one in every if one.kind not in core] + [one for one in cores if one.kind in core]
@@ -109,11 +114,26 @@ def test_fused_core_is_one_kernel_with_its_mask():
     assert found[1].macs == 2 * 2 * 3 * 8 * 11 * 12 // 2
 
 
-def test_convolution_has_the_macs_of_its_window():
-    layer = nn.Conv2d(3, 5, 2, device="meta")
+CALLS = {
+    "convolution": (F.conv2d, [(7, 3, 9, 9), (5, 3, 2, 2)], 7 * 5 * 8 * 8 * 3 * 2 * 2),
+    "transposed": (F.conv_transpose1d, [(7, 3, 9), (3, 5, 2)], 7 * 9 * 3 * 5 * 2),
+    "matrix-vector": (torch.mv, [(3, 5), (5,)], 3 * 5),
+    "dot": (torch.dot, [(5,), (5,)], 5),
+    "addbmm": (torch.addbmm, [(3, 7), (2, 3, 5), (2, 5, 7)], 2 * 3 * 5 * 7),
+    "addmv": (torch.addmv, [(3,), (3, 5), (5,)], 3 * 5),
+    "addr": (torch.addr, [(3, 5), (3,), (5,)], 3 * 5),
+    "bilinear": (F.bilinear, [(2, 3), (2, 5), (7, 3, 5)], 7 * 2 * 3 * 5 + 7 * 2 * 5),
+    "distances": (torch.cdist, [(31, 5), (29, 5)], 31 * 29 * (5 + 2)),
+    "einsum": (lambda x, y: torch.einsum("bij,bkj->bik", x, y), [(2, 3, 5), (2, 7, 5)], 2 * 3 * 5 * 7),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_every_product_has_its_macs(name):
+    function, shapes, expected = CALLS[name]
     with record_kernels() as recorder:
-        layer(torch.empty(7, 3, 9, 9, device="meta"))
-    assert macs(recorder.kernels) == 7 * 5 * 8 * 8 * 3 * 2 * 2
+        function(*(torch.empty(shape, device="meta") for shape in shapes))
+    assert macs(recorder.kernels) == expected
 
 
 def test_recording_changes_no_layer():
