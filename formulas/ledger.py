@@ -157,6 +157,42 @@ class CountedWeights(Entry):
         return self.used
 
 
+@dataclass(frozen=True)
+class Mask:
+    """The pairs of a query and a key that attention sees: the keys up to the query, all or those of a range.
+
+    ``window``: a query sees itself and the window - 1 tokens before it. ``chunk``: it sees the tokens of its own chunk.
+    """
+
+    window: int | None = None
+    chunk: int | None = None
+
+    @property
+    def width(self) -> int | None:
+        """The most keys that a query sees; None for all up to the query."""
+        return self.window or self.chunk
+
+    def pairs(self, T: Size) -> Size:
+        """Return the pairs of a sequence of T tokens."""
+        if self.chunk is not None:
+            # of an integer: ranges of a symbol have no polynomial
+            whole, rest = divmod(T, self.chunk)
+            return whole * _triangle(self.chunk) + _triangle(rest)
+        keys = T if self.window is None else least(T, self.window)
+        return divide(keys * (2 * T - keys + 1), 2)
+
+
+def _triangle(tokens: Size) -> Size:
+    return divide(tokens * (tokens + 1), 2)
+
+
+@dataclass(frozen=True)
+class MaskedEntry(Entry):
+    """A product of attention over all pairs of tokens of a prompt, of which ``mask`` leaves some."""
+
+    mask: Mask = Mask()
+
+
 def counted_weights(path: str, params: int, active_params: int | None) -> CountedWeights:
     """Return an entry for parameters alone: the operations that use them have entries of their own."""
     return CountedWeights(path, "elementwise", {"n": 0}, weight={"n": params}, used=active_params)

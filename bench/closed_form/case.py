@@ -10,10 +10,10 @@ from typing import Any
 
 from headcount.bench.case import Case
 from headcount.bench.closed_form.store import LETTERS, find_activations, find_closed_form
-from headcount.bench.closed_form.terms import ClosedForm, Mask
+from headcount.bench.closed_form.terms import ClosedForm
 from headcount.bench.errors import UsageError
 from headcount.bench.targets.target import Target, is_configuration
-from headcount.formulas.ledger import Ledger, Size
+from headcount.formulas.ledger import Ledger, Mask, Size
 from headcount.formulas.plan import Plan
 from headcount.formulas.rank import TENSOR
 from headcount.models.configs.base import ConfigError
@@ -159,7 +159,7 @@ def _form_of(config: ClosedForm) -> SimpleNamespace:
     """Return what accounts ask of a module of closed forms."""
     found: dict[str, Any] = {"NO_DECODE_STEP": config.no_step, "slope_changes": lambda **_: _turns(config)}
     seen = [term for term in config.forward if term.kind in ("scores", "values")]
-    if seen and all(term.mask == Mask() for term in seen):
+    if seen and not config.no_mask and all(term.mask == Mask() for term in seen):
         found["CAUSAL_PATHS"] = "|".join(re.escape(path) for path in dict.fromkeys(term.path for term in seen))
     return SimpleNamespace(**found)
 

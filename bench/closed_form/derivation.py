@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from itertools import groupby, zip_longest
 from math import prod
 from typing import Any
@@ -23,7 +24,7 @@ from headcount.bench.closed_form.letters import (
 from headcount.bench.closed_form.observe import Decoder, Item, Observed, Weight
 from headcount.bench.closed_form.solve import Lengths, Solver
 from headcount.bench.closed_form.store import LETTERS
-from headcount.bench.closed_form.terms import NEW, SEQUENCES, ClosedForm, Factor, Mask, Stored, Term, masked_terms
+from headcount.bench.closed_form.terms import NEW, SEQUENCES, ClosedForm, Factor, Stored, Term, masked_terms
 from headcount.bench.contractions.costs import weights_read
 from headcount.bench.contractions.modules import outer_paths
 from headcount.bench.counting.columns import check_masks_fit
@@ -32,7 +33,7 @@ from headcount.bench.targets.target import Target
 from headcount.bench.targets.user_code import UserCodeError
 from headcount.formulas import decoding, prices
 from headcount.formulas.backward import training_macs
-from headcount.formulas.ledger import MAC_KINDS, Ledger
+from headcount.formulas.ledger import MAC_KINDS, Ledger, Mask
 
 FORWARD = (Lengths(2, 7), Lengths(3, 11), Lengths(2, 19))
 STEPS = (Lengths(2, 1, 1), Lengths(3, 1, 6), Lengths(2, 1, 12))
@@ -348,42 +349,41 @@ class _Derivation:
             return list(forward), str(reason)
         except Exception as error:
             return list(forward), f"a run with weights that have no values raised {type(error).__name__}: {error}"
-        found, attention = [], [_attention(run.products) for run in runs]
-        places = iter(zip_longest(*attention))
-        kinds = [Mask(), *(Mask(window=size) for size in self._windows), *(Mask(chunk=size) for size in self._windows)]
+        masks: dict[tuple[str, str], Mask | None] = {}
         for term in forward:
-            if term.kind not in ("scores", "values"):
-                found.append(term)
-                continue
-            items = next(places, (None,))
-            if any(item is None or item.path != term.path or item.kind != term.kind for item in items):
-                return list(forward), f"attention of {term.path} runs otherwise with masks that have values"
-            if any(item.pairs is None for item in items):
-                return list(forward), f"the mask of {term.path} is not known"
-            if all(item.pairs[0] == item.pairs[1] for item in items):
-                found.append(term)
-                continue
-            seen = [(pairs[0] * at.T**2, pairs[1]) for pairs, at in zip((i.pairs for i in items), lengths, strict=True)]
-            fits = [
-                one
-                for one in kinds
-                if all(left == one.pairs(at.T) * every for (left, every), at in zip(seen, lengths, strict=True))
-            ]
-            if not fits:
-                pairs = ", ".join(f"{item.pairs[0]:,} of {item.pairs[1]:,}" for item in items)
-                return list(
-                    forward
-                ), f"the mask of {term.path} leaves {pairs} pairs: neither causal nor a window of the file"
-            found.append(replace(term, mask=fits[0]))
+            place = term.path, term.kind
+            if term.kind in ("scores", "values") and place not in masks:
+                items = [[item for item in run.products if (item.path, item.kind) == place] for run in runs]
+                masks[place], reason = self._mask(term.path, items, [at.T for at in lengths])
+                if reason:
+                    return list(forward), reason
+        found = [replace(term, mask=masks.get((term.path, term.kind))) for term in forward]
         for run in runs:
             macs = masked_terms(found, run.at.B, run.at.T).macs
+            if run.count.causal_macs is None:
+                return found, "products of two activations outside of attention may have masks"
             if macs != run.count.causal_macs:
                 return list(forward), f"masks leave {run.count.causal_macs} MACs at {run.at}, the form {macs}"
         return found, ""
 
-
-def _attention(items: Iterable[Item]) -> list[Item]:
-    return [item for item in items if item.kind in ("scores", "values")]
+    def _mask(self, path: str, runs: Sequence[Sequence[Item]], lengths: Sequence[int]) -> tuple[Mask | None, str]:
+        """Return the mask of an attention by its products in runs, None where it hides nothing; else the reason."""
+        if not all(runs):
+            return None, f"attention of {path} runs otherwise with masks that have values"
+        if any(item.pairs is None for items in runs for item in items):
+            return None, f"the mask of {path} is not known"
+        seen = [{Fraction(*item.pairs) for item in items} for items in runs]
+        if any(len(shares) > 1 for shares in seen):
+            return None, f"attention of {path} has several masks"
+        shares = [share for (share,) in seen]
+        if all(share == 1 for share in shares):
+            return None, ""
+        kinds = [Mask(), *(Mask(window=size) for size in self._windows), *(Mask(chunk=size) for size in self._windows)]
+        for one in kinds:
+            if shares == [Fraction(one.pairs(T), T**2) for T in lengths]:
+                return one, ""
+        pairs = ", ".join(f"{items[0].pairs[0]:,} of {items[0].pairs[1]:,}" for items in runs)
+        return None, f"the mask of {path} leaves {pairs} pairs: neither causal nor a window of the file"
 
 
 def _aligned(runs: Sequence[Sequence[Item]]) -> list[tuple[Item, ...]]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from headcount.formulas.ledger import CountedWeights, Entry, Ledger, Size, divide, least
+from headcount.formulas.ledger import CountedWeights, Entry, Ledger, Mask, MaskedEntry, Size, divide, least
 
 SEQUENCES, NEW, KEYS = "B", "T", "S"
 """What a size counts: sequences, new tokens, or the tokens that a query may attend to, stored and new ones."""
@@ -51,35 +51,6 @@ def _chunks(tokens: Size, chunk: int) -> Size:
 
 
 @dataclass(frozen=True)
-class Mask:
-    """The pairs of a query and a key that attention sees: the keys up to the query, all or those of a range.
-
-    ``window``: a query sees itself and the window - 1 tokens before it. ``chunk``: it sees the tokens of its own chunk.
-    """
-
-    window: int | None = None
-    chunk: int | None = None
-
-    @property
-    def width(self) -> int | None:
-        """The most keys that a query sees; None for all up to the query."""
-        return self.window or self.chunk
-
-    def pairs(self, T: Size) -> Size:
-        """Return the pairs of a sequence of T tokens."""
-        if self.chunk is not None:
-            # of an integer: ranges of a symbol have no polynomial
-            whole, rest = divmod(T, self.chunk)
-            return whole * _triangle(self.chunk) + _triangle(rest)
-        keys = T if self.window is None else least(T, self.window)
-        return divide(keys * (2 * T - keys + 1), 2)
-
-
-def _triangle(tokens: Size) -> Size:
-    return divide(tokens * (tokens + 1), 2)
-
-
-@dataclass(frozen=True)
 class Term:
     """An entry of the ledger whose sizes depend on B, T and n.
 
@@ -113,6 +84,10 @@ class Term:
                 self.path, self.kind, {"n": 0}, weight=self.weight, used=used, is_read=self.is_read, **common
             )
         dims = self.dims(B, T, n)
+        if self.mask is not None:
+            return MaskedEntry(
+                self.path, self.kind, dims, weight=self.weight, summed=self.summed, mask=self.mask, **common
+            )
         return Entry(self.path, self.kind, dims, weight=self.weight, summed=self.summed, **common)
 
 
@@ -193,7 +168,7 @@ class ClosedForm:
         positions: the most tokens of a sequence; None for any number.
         weight_bytes: bytes of all parameters in their types.
         no_step: why the model does not decode.
-        no_mask: why the pairs that masks leave are not known.
+        no_mask: why the pairs that masks leave are not known, those of attention or of other products.
         no_training: why the gradients of products are not two products of their size each; empty where they are.
         unpriced: why the operations without products are not known; empty where they are.
         proof: at which lengths the form was compared with counts.

@@ -20,7 +20,7 @@ from headcount.bench.performance.kernel import (
     product_kind,
 )
 from headcount.formulas.decoding import weights_read
-from headcount.formulas.ledger import FORWARD_KINDS, SELECTED, Entry, Ledger, at
+from headcount.formulas.ledger import FORWARD_KINDS, SELECTED, Entry, Ledger, MaskedEntry, at, divide
 
 KEYS = ("S", "w", "M")
 """Letters of the tokens that a query attends to: all, or those of a window and pooled ones."""
@@ -123,20 +123,27 @@ class ClosedForm:
         batch = _once(scores) // (queries * keys * _width(scores))
         width = sum(map(_width, parts))
         out_width = _once(values) // (batch * queries * keys)
-        is_causal = key == "S" and self.is_causal(scores.path)
-        hidden = (keys if self.divides_queries else queries) - 1
-        visible = 1 - Fraction(hidden, 2 * keys) if is_causal else 1
+        visible = self._visible(scores, key, queries)
         macs = floor(visible * batch * queries * keys * (width + out_width))
         projections = self._projections(scores, keys)
         own = batch * queries * (width + out_width) * self.each["other"] + self._keys_and_values(scores, projections)
         is_step = queries == 1
         rows = scores.dims.get("B", 1) * keys
-        if not is_causal and not is_step and any(_results(entry) == rows * width for entry in projections):
+        if visible == 1 and not is_step and any(_results(entry) == rows * width for entry in projections):
             # the heads of a token are further rows of the one head of keys
             heads = batch // scores.dims.get("B", 1)
             batch, queries = batch // heads, queries * heads
         sizes = CoreSizes(batch, queries, keys, max(width, out_width))
         return Kernel(scores.path, DECODE if is_step else CORE, ceil(own), macs, sizes, times=scores.times)
+
+    def _visible(self, scores: Entry, key: str, queries: int) -> int | Fraction:
+        """Return the share of the pairs of queries and keys that the core computes."""
+        keys = scores.dims[key]
+        if isinstance(scores, MaskedEntry):
+            return divide(scores.mask.pairs(keys), keys * keys)
+        if key != "S" or not self.is_causal(scores.path):
+            return 1
+        return 1 - Fraction((keys if self.divides_queries else queries) - 1, 2 * keys)
 
     def _projections(self, scores: Entry, keys: int) -> list[Entry]:
         """Return the products that give the keys and values of an attention."""

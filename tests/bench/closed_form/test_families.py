@@ -1,10 +1,13 @@
 """Closed forms of configurations against counts: every column of two further lengths, of many families."""
 
 import json
+from functools import cache
+from math import prod
 
 import pytest
 
 from headcount.bench.accounts import ACCOUNTS, Assumptions, values
+from headcount.bench.card_times import kernels_of
 from headcount.bench.closed_form.case import ConfigurationCase
 from headcount.bench.closed_form.derivation import derive
 from headcount.bench.counting.module import count
@@ -25,14 +28,29 @@ GIVEN = Assumptions()
 KINDS = [kind if kind in DAILY else pytest.param(kind, marks=pytest.mark.nightly) for kind in FAMILIES]
 
 
+@pytest.fixture(scope="module")
+def case_of(tmp_path_factory):
+    """A function of a family and lengths: its case, whose form is derived once."""
+    folder = tmp_path_factory.mktemp("families")
+
+    @cache
+    def form(kind):
+        path = folder / f"{kind}.json"
+        path.write_text(json.dumps(config(kind)))
+        return str(path), derive(Target(str(path), lengths=LENGTHS[0]))
+
+    def make(kind, lengths):
+        path, found = form(kind)
+        return ConfigurationCase(kind, found, lengths, target=Target(path, lengths=lengths))
+
+    return make
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_closed_form_equals_count(kind, tmp_path):
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(config(kind)))
-    form = derive(Target(str(path), lengths=LENGTHS[0]))
+def test_closed_form_equals_count(kind, case_of):
     for lengths in LENGTHS:
-        target = Target(str(path), lengths=lengths)
-        case = ConfigurationCase(kind, form, lengths, target=target)
+        case = case_of(kind, lengths)
+        target, form = case.target, case.config
         counted = count(target, columns=COLUMNS, given=GIVEN, roots={})
         assert case.ledger.macs == counted.macs
         assert case.ledger.params == counted.params
@@ -44,6 +62,47 @@ def test_closed_form_equals_count(kind, tmp_path):
         # a recurrence has other gradients than products of its size, and a window needs a mask that has it
         unknown = {"training_macs"} | ({"windowed_macs"} if not form.windows else set())
         assert not any(of_count[name] for name in reasons if name in COLUMNS and name not in unknown)
+
+
+UNMASKED = {"gpt_neo": "the mask of transformer.h.0.attn.attention is not known"}
+"""Families whose masks a run does not show, with the reason."""
+WITHOUT_ATTENTION = ("mamba", "mamba2")
+
+
+def visible_pairs(kind, lengths):
+    """Return the pairs of queries and keys with a probability in a real run, of all sequences, heads and layers."""
+    import torch
+    import transformers
+
+    cls, fields = FAMILIES[kind]
+    if kind == "deepseek_v2":
+        # complex numbers of a run are pairs of even strides
+        fields = {**fields, "kv_lora_rank": 8}
+    made = transformers.AutoConfig.for_model(kind, **fields)
+    model = getattr(transformers, cls)._from_config(made, attn_implementation="eager").eval()
+    with torch.no_grad():
+        ids = torch.full((lengths["batch_size"], lengths["seq_len"]), 7)
+        found = model(ids, output_attentions=True).attentions
+    return sum(int((one > 0).sum()) for one in found if one is not None)
+
+
+@pytest.mark.parametrize("kind", [
+    one if one in DAILY else pytest.param(one, marks=pytest.mark.nightly)
+    for one in FAMILIES if one not in WITHOUT_ATTENTION
+])  # fmt: skip
+def test_attention_kernels_have_the_pairs_of_a_real_mask(kind, case_of):
+    for lengths in LENGTHS:
+        case = case_of(kind, lengths)
+        cores = [one for one in kernels_of(case, case.ledger, GIVEN).forward() if one.core]
+        # of a query and key, and of a value
+        fields = FAMILIES[kind][1]
+        width = 4 + 6 + 5 if "kv_lora_rank" in fields else 2 * cores[0].core.width
+        if kind in UNMASKED:
+            assert case.config.no_mask == UNMASKED[kind]
+            pairs = sum(one.times * prod(one.core[:3]) for one in cores)
+        else:
+            pairs = visible_pairs(kind, lengths)
+        assert sum(one.times * one.macs for one in cores) == width * pairs
 
 
 @pytest.mark.nightly
