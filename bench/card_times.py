@@ -1,8 +1,12 @@
-"""Times of a model on a card by its closed form: prefill, decode step, forward pass and training step. No torch."""
+"""Times of a model on a card by its closed form: prefill, decode step, forward pass and training step. No torch.
+
+Under a plan they are those of all its ranks together.
+"""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from headcount.bench.accounts import (
     RECIPES,
@@ -19,13 +23,13 @@ from headcount.bench.column import Column, plural
 from headcount.bench.hardware import Hardware
 from headcount.bench.performance import model
 from headcount.bench.performance.closed_form import ClosedForm, update
-from headcount.bench.performance.kernel import Kernel
+from headcount.bench.performance.plan_time import DTYPE, PlanTimes, cluster_of, sent_by, span
 from headcount.bench.result import Row, Table, columns_of, shown
 from headcount.formulas.backward import training_macs
-from headcount.formulas.ledger import Ledger
+from headcount.formulas.ledger import Ledger, MaskedEntry
+from headcount.formulas.plan import Plan, PlanError
+from headcount.formulas.rank import Ranks
 
-DTYPE = "bfloat16"
-"""The type of products, in which the efficiencies were measured."""
 PREFILL, DECODE, FORWARD, TRAINING = "prefill", "decode step", "forward pass", "training step"
 
 
@@ -52,37 +56,56 @@ class TimeRow(Row):
 
 
 def time_rows(case: Case, card: Hardware, given: Assumptions, *, passes: Sequence[str] = ()) -> list[TimeRow]:
-    """Return the times of each pass that the model has, or of ``passes``, on one card."""
+    """Return the times of each pass that the model has, or of ``passes``, on one card or on those of its plan.
+
+    Raises PlanError where the plan divides none of them.
+    """
+    return _rows(case, card, given, passes)[0]
+
+
+def _rows(
+    case: Case, card: Hardware, given: Assumptions, passes: Sequence[str]
+) -> tuple[list[TimeRow], dict[str, PlanError]]:
+    """Return the times, and of the passes that the plan does not divide the reasons."""
     rows: list[TimeRow] = []
-    for what, make in {PREFILL: _prefill, DECODE: _decode, FORWARD: _forward, TRAINING: _training}.items():
+    refused: dict[str, PlanError] = {}
+    for what, find_form in FORMS.items():
         if passes and what not in passes:
             continue
         try:
-            kernels, tokens, macs = make(case, given)
+            form, tokens = find_form(case, given)
+            # what decodes has its forward pass as prefill
+            if what != FORWARD or not any(row.what == PREFILL for row in rows) or is_layer(case):
+                rows.append(_row(what, case, given, card, form, tokens))
         except NoAccount:
             continue
-        # what decodes has its forward pass as prefill
-        if what != FORWARD or not any(row.what == PREFILL for row in rows) or is_layer(case):
-            rows.append(_row(what, kernels, tokens, macs, card))
-    return rows
+        except PlanError as error:
+            refused[what] = error
+    if refused and not rows:
+        raise next(iter(refused.values()))
+    return rows, refused
 
 
 def table(case: Case, card: Hardware, given: Assumptions, *, passes: Sequence[str] = ()) -> Table[TimeRow]:
     """Return the times of each pass as a table, with how they come about."""
     stored = context(case, given)
     sequences = plural(case.lengths["batch_size"], "sequence")
+    rows, refused = _rows(case, card, given, passes)
     where = "" if stored is None else f" Prefill and decode step: {sequences} of {stored:,} tokens in the end."
     return Table(
         "time",
         f"Time on {card.name}, not measured",
         columns_of(TimeRow),
-        time_rows(case, card, given, passes=passes),
+        rows,
         [
             f"At least: over the kernels, the longer of bytes over {card.bytes_per_s / 1e12:g} TB/s and MACs over the "
             f"bfloat16 rate, and {model.LEAST_LAUNCH_US:g} us for each. Kernels by the closed form: an operation each, "
             "attention fused, in a CUDA graph.",
             model.load().statement(card),
             f"Training step: forward, backward and the update by {given.optimizer}.{where}",
+            *_mask_notes(case),
+            *_plan_notes(case.plan, card),
+            *(f"No {what}: {error}." for what, error in refused.items()),
         ],
     )
 
@@ -99,14 +122,20 @@ def kernels_of(case: Case, form: Ledger, given: Assumptions) -> ClosedForm:
     return ClosedForm(form, given.bytes_each, is_causal)
 
 
-def passes_of(case: Case, given: Assumptions, training: bool) -> dict[str, tuple[Ledger, int]]:
-    """Return the ledger and the tokens of each pass of a model that generates, or of a training step."""
-    if training:
-        return {TRAINING: (case.ledger, _tokens(case))}
-    try:
-        return {PREFILL: _prefill_form(case, given), DECODE: (step(case, context(case, given)), case.samples)}
-    except NoAccount:
-        return {FORWARD: (case.ledger, _tokens(case))}
+def _mask_notes(case: Case) -> list[str]:
+    """Return why every pair of tokens counts, where masks of a configuration are not known."""
+    reason = getattr(case.config, "no_mask", "")
+    scores = [entry for entry in case.ledger if entry.kind == "scores"]
+    has_masks = any(isinstance(entry, MaskedEntry) for entry in scores)
+    return [f"Attention counts every pair of tokens: {reason}."] if reason and scores and not has_masks else []
+
+
+def _plan_notes(plan: Plan | None, card: Hardware) -> list[str]:
+    """Return the links between the cards of a plan."""
+    if plan is None:
+        return []
+    links = cluster_of(card).statement()
+    return [f"On {plan.ranks:,} cards under {plan}. {links}. Tokens and MFU are those of all cards."]
 
 
 def _prefill_form(case: Case, given: Assumptions) -> tuple[Ledger, int]:
@@ -120,26 +149,16 @@ def _prefill_form(case: Case, given: Assumptions) -> tuple[Ledger, int]:
     return form, prompt * case.samples
 
 
-def _prefill(case: Case, given: Assumptions) -> tuple[list[Kernel], int, int]:
-    form, tokens = _prefill_form(case, given)
-    return kernels_of(case, form, given).forward(), tokens, form.macs
+def _decode_form(case: Case, given: Assumptions) -> tuple[Ledger, int]:
+    return step(case, context(case, given)), case.samples
 
 
-def _decode(case: Case, given: Assumptions) -> tuple[list[Kernel], int, int]:
-    form = step(case, context(case, given))
-    return kernels_of(case, form, given).forward(), case.samples, form.macs
+def _form(case: Case, _: Assumptions) -> tuple[Ledger, int]:
+    return case.ledger, _tokens(case)
 
 
-def _forward(case: Case, given: Assumptions) -> tuple[list[Kernel], int, int]:
-    return kernels_of(case, case.ledger, given).forward(), _tokens(case), case.ledger.macs
-
-
-def _training(case: Case, given: Assumptions) -> tuple[list[Kernel], int, int]:
-    form = case.ledger
-    each = replace(given, weight_bytes=None, cache_bytes=None)
-    closed = kernels_of(case, form, each)
-    trained = update(form.params - form.frozen_params, RECIPES[given.optimizer])
-    return [*closed.forward(), *closed.backward(), trained], _tokens(case), training_macs(form)
+FORMS = {PREFILL: _prefill_form, DECODE: _decode_form, FORWARD: _form, TRAINING: _form}
+"""Returns the ledger and the tokens of each pass. Raises NoAccount for a model without it."""
 
 
 def _tokens(case: Case) -> int:
@@ -147,9 +166,37 @@ def _tokens(case: Case) -> int:
     return case.samples * (case.lengths.get("tgt_len") or case.length or 1)
 
 
-def _row(what: str, kernels: list[Kernel], tokens: int, macs: int, card: Hardware) -> TimeRow:
+def _row(what: str, case: Case, given: Assumptions, card: Hardware, form: Ledger, tokens: int) -> TimeRow:
+    """Return the time of a pass on one card, or on those of the case's plan."""
+    # bytes of weights and caches are given for generation alone
+    own = replace(given, weight_bytes=None, cache_bytes=None) if what == TRAINING else given
+    closed, macs = kernels_of(case, form, own), form.macs
+    if case.plan is not None:
+        times = PlanTimes(cluster_of(card), RECIPES[given.optimizer], closed.is_causal, closed.each)
+        return _row_of_plan(what, form, case.plan, times, tokens)
+    kernels = closed.forward()
+    if what == TRAINING:
+        trained = form.params - form.frozen_params
+        kernels += [*closed.backward(), update(trained, RECIPES[given.optimizer])]
+        macs = training_macs(form)
     least, expected = model.least_us(kernels, card, DTYPE), model.load().expected_us(kernels, card, DTYPE)
     return row_of(what, tokens, macs, least, expected, card, kernels=sum(kernel.times for kernel in kernels))
+
+
+def _row_of_plan(what: str, form: Ledger, plan: Plan, times: PlanTimes, tokens: int) -> TimeRow:
+    """Return the time of a pass of all ranks; ``form`` is of one rank's sequences."""
+    training, card = what == TRAINING, times.cluster.card
+    # sp does not divide the one token of a sequence
+    own = plan if training else replace(plan, sp=False)
+    costs = Ranks(form).costs(own)
+    sequences = plan.dp * (plan.mb if training else 1)
+    if training:
+        found = times.step(costs, [sent_by(cost) for cost in costs], partial(span, plan=own))
+        least, expected, macs = found.least_s * model.US, found.expected_s * model.US, training_macs(form)
+    else:
+        least, expected = times.forward_us(costs, partial(span, plan=own))
+        macs = form.macs
+    return row_of(what, tokens * sequences, macs * sequences, least, expected, card, plan.ranks)
 
 
 def row_of(

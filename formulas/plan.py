@@ -69,6 +69,11 @@ class Plan:
         """Number of ranks."""
         return self.pp * self.dp * self.cp * self.tp
 
+    @property
+    def under_way(self) -> Size:
+        """Microbatches whose activations the first stage keeps at once."""
+        return min(self.pp, self.mb)
+
     def __str__(self) -> str:
         """Return the plan as :func:`parse` reads it; ``dp=1`` where nothing is divided."""
         flags = {"cp": ":ring" * self.ring, "ep": ":replicated" * self.replicated}

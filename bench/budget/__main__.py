@@ -38,8 +38,9 @@ from headcount.bench.column import plural
 from headcount.bench.hardware import find_card, names
 from headcount.bench.output.arguments import COUNT, ELEMENT, SET, NameList, Value
 from headcount.bench.output.figure import figure
+from headcount.bench.performance.plan_time import cluster_of
 from headcount.bench.result import Result
-from headcount.bench.targets.target import is_configuration, parse_target
+from headcount.bench.targets.target import flag, is_configuration, parse_target
 from headcount.bench.variants.mha import NARROWED
 from headcount.bench.variants.variant import variant, variants_with
 from headcount.formulas.plan import Plan
@@ -55,6 +56,12 @@ SEARCHED = variants_with("search") | NARROWED
 SHARE = Value("share between 0 and 1", Fraction, lambda share: 0 <= share < 1)
 RATE = Value("bytes per second", parse_float, lambda rate: rate > 0)
 ROWS = Value("number of rows", parse_int, lambda rows: rows >= 0)
+OF_PLANS = ("global_batch", "bytes", "ranks_per_node", "between_nodes")
+OF_SIZES = (
+    *WORDS.values(), "attention", "d_model", "layers", "match_model", "match_metric", "tolerance", "range",
+    "all_integers", "sort", "records", "plot",
+)  # fmt: skip
+"""Options of plans, and of sizes."""
 MAX_DRAWN = 5000
 """At most so many grey points in a plot: more only make the file larger."""
 
@@ -122,6 +129,7 @@ def command(args: argparse.Namespace) -> Result:
     """Return the answer to ``args``, found, and plotted where ``--plot`` asks for it, before it is printed."""
     if args.ranks is not None:
         return _plan_search(args)
+    _refuse(args, OF_PLANS, "plans; --ranks N searches them")
     host, target = _host_model(args)
     bounds = _bounds(args, host, target)
     answer = search(args, host, parse_ranges(args.range, host.variant, args.all_integers), bounds)
@@ -137,8 +145,10 @@ def command(args: argparse.Namespace) -> Result:
 
 def _plan_search(args: argparse.Namespace) -> Result:
     """Return the search over parallel plans. Raises UsageError where it lacks the model, the batch or the bytes."""
-    if not (args.preset and args.global_batch and args.bytes):
-        raise UsageError("--ranks needs PRESET, --global-batch and --bytes")
+    given = {"a preset or config.json": args.preset, "--global-batch N": args.global_batch, "--bytes 80G": args.bytes}
+    if missing := [name for name, value in given.items() if not value]:
+        raise UsageError(f"--ranks N needs {' and '.join(missing)}")
+    _refuse(args, OF_SIZES, "a search over sizes, and --ranks searches plans")
     if is_configuration(split(args.preset)[0]):
         given = argparse.Namespace(set=args.set, input=None, **_given_lengths(args))
         case: Case = configuration_case(parse_target(args.preset, given), plan=Plan())
@@ -146,13 +156,25 @@ def _plan_search(args: argparse.Namespace) -> Result:
         name, fields, lengths = read(args.preset, args.set)
         case = Case.of(name, fields, lengths | _given_lengths(args))
     card = find_card(args.on or "H100 SXM")
-    cluster = plans.cluster_of(card, args.between_nodes, args.ranks_per_node)
+    cluster = cluster_of(card, args.between_nodes, args.ranks_per_node)
     sizes = args.ranks, args.global_batch, parse(args.bytes).high
     return plans.result(case, *sizes, args.limit, float(args.min_distance), cluster)
 
 
+def _refuse(args: argparse.Namespace, names: Sequence[str], what: str) -> None:
+    """Raise UsageError for the first option of these names that is given: it is of ``what``."""
+    for name in names:
+        if getattr(args, name):
+            raise UsageError(f"{flag(name)} is of {what}")
+
+
 def _host_model(args: argparse.Namespace) -> tuple[HostModel, Case | None]:
     """Return the model around the searched attention, and the model to match."""
+    if args.preset and is_configuration(split(args.preset)[0]):
+        raise UsageError(
+            f"{args.preset}: sizes are searched around a preset; plans of a configuration by --ranks N "
+            "--global-batch N --bytes 80G"
+        )
     if args.match_model and args.preset:
         raise UsageError("--match-model brings its own model; PRESET goes without it")
     text = args.match_model or args.preset or SEARCHED[args.attention or DEFAULT].search.preset

@@ -18,19 +18,20 @@ from headcount.bench.accounts import (
     value_of,
     with_last_logits,
 )
-from headcount.bench.budget.fit_times import time_table
 from headcount.bench.budget.plans import plans
-from headcount.bench.card_times import DTYPE, TimeRow
+from headcount.bench.card_times import DECODE, FORWARD, PREFILL, TRAINING, TimeRow
 from headcount.bench.case import Case
 from headcount.bench.cli import Parser, add_output, serve
 from headcount.bench.closed_form.case import ConfigurationCase, case_of, configuration_case
 from headcount.bench.closed_form.store import find_activations
+from headcount.bench.closed_form.times import time_table
 from headcount.bench.column import BAD, GOOD, Column, bytes_column
 from headcount.bench.counting.count import count
 from headcount.bench.counting.result import Unknown
 from headcount.bench.errors import UsageError
 from headcount.bench.hardware import HARDWARE, Hardware, by_name, names
 from headcount.bench.output.arguments import COUNT, ELEMENT, Value
+from headcount.bench.performance.plan_time import DTYPE
 from headcount.bench.result import Result, Row, Table, columns_of, shown
 from headcount.bench.targets.target import Target, add_target_options, is_configuration, parse_target
 from headcount.formulas.decoding import cache_elements
@@ -136,8 +137,7 @@ class Demand:
             states = {}
             for name, size in RECIPES[self.given.optimizer].items():
                 states[name] = size * cost.held[name if name in OPTIMIZER_PARTS else "optimizer"]
-            under_way = min(cost.plan.pp, cost.plan.mb)
-            yield self._whole(cost, states, under_way * cost.activation_elements())
+            yield self._whole(cost, states, cost.plan.under_way * cost.activation_elements())
 
     def _of_generation(self) -> Iterator[dict[str, int]]:
         """Yield the parts of a model that generates, or of a forward pass, for each class of equal ranks.
@@ -221,24 +221,26 @@ def command(args: argparse.Namespace) -> Result:
     below = [f"Largest {name}: {number:,}." for name, number in most.items() if number]
     if not fits:
         below += list(_advice(demand, room, most))
-    if (sheet := by_name(card)) and (unknown := _unknown_of(sheet, demand.plan)):
-        below.append(f"No times: {unknown} is not known.")
+    times, reason = _times(demand, card)
+    if reason:
+        below.append(f"No times: {reason}.")
     table = Table("fit", f"{args.target} on {card}, {memory:,} bytes", columns_of(PartRow), rows, notes, below)
     table = replace(table, facts={"memory_bytes": memory, "reserve_bytes": args.reserve, "fits": fits, "largest": most})
-    return Result([table, *_times(demand, card)], lambda: sentence)
+    return Result([table, *times], lambda: sentence)
 
 
-def _times(demand: Demand, card: str) -> list[Table[TimeRow]]:
-    """Return the times on a card by the closed form, where its rates and, of a plan, its links are known."""
+def _times(demand: Demand, card: str) -> tuple[list[Table[TimeRow]], str]:
+    """Return the times on a card, none of a module, or the reason where they are not known."""
     sheet, plan, target = by_name(card), demand.plan, demand.target
-    if sheet is None or _unknown_of(sheet, plan):
-        return []
-    if demand.has_ledger:
-        return [time_table(demand.case, demand.given, plan, demand.training, sheet)]
-    if is_configuration(target.spec):
-        with suppress(UsageError):
-            return [time_table(configuration_case(target), demand.given, plan, demand.training, sheet)]
-    return []
+    if sheet is None or not (has_closed_form(target.spec) or is_configuration(target.spec)):
+        return [], ""
+    if unknown := _unknown_of(sheet, plan):
+        return [], f"{unknown} is not known"
+    passes = (TRAINING,) if demand.training else (PREFILL, DECODE, FORWARD)
+    try:
+        return [time_table(target, sheet, demand.given, plan=plan, passes=passes)], ""
+    except UsageError as error:
+        return [], str(error)
 
 
 def _unknown_of(sheet: Hardware, plan: Plan | None) -> str:

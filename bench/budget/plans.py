@@ -4,19 +4,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from math import prod
 
 import numpy as np
 
 from headcount.bench.accounts import RECIPES, Assumptions
 from headcount.bench.budget.search import pareto_front
-from headcount.bench.card_times import DTYPE, kernels_of
+from headcount.bench.card_times import kernels_of
 from headcount.bench.case import Case, describe_input
 from headcount.bench.column import Column, bytes_column, macs_column, plural
 from headcount.bench.errors import UsageError
-from headcount.bench.hardware import HARDWARE, Hardware
 from headcount.bench.performance.model import load
-from headcount.bench.performance.plan_time import SYNC, Cluster, PlanTimes, Sent, sent_by
+from headcount.bench.performance.plan_time import SYNC, Cluster, PlanTimes, Sent, sent_by, span
 from headcount.bench.result import Result, Row, Table, columns_of, shown
 from headcount.formulas.backward import training_macs
 from headcount.formulas.ledger import Ledger
@@ -26,23 +24,17 @@ from headcount.formulas.rank import BYTES, PARAMETER, RankCost, Ranks
 
 OBJECTIVES = ("step_s", "between_bytes", "within_bytes", "held_bytes", "macs")
 """Costs of a plan, the most important first; lower is better."""
-BETWEEN = 50e9
-"""Bytes per second of a card to other nodes by default, in one direction: an adapter of 400 Gbit/s for each card. A
-card sends no more than by its own links."""
-NODE = 8
-"""Cards of a node where the card's are not known."""
 
 
 @dataclass(frozen=True)
 class PlanRow(Row):
-    """A plan without its microbatches, their number, and the costs of a step, the largest over ranks.
+    """A plan and the costs of a step, the largest over ranks.
 
     ``step_s``: the expected seconds of a step; ``least_s``: at least. ``collectives_share``, ``stages_share``: of the
     expected time, in percent. ``mfu``: model FLOPs over what all cards could do in that time, in percent.
     """
 
     plan: str = shown(Column, "plan", priority=0)
-    mb: int = shown(Column, "micro-\nbatches", kind="int", priority=5)
     step_s: float = shown(Column, "step\nexpected", "s", kind="fixed", digits=3, priority=0)
     least_s: float = shown(Column, "at\nleast", "s", kind="fixed", digits=3, priority=2)
     mfu: float = shown(Column, "MFU", "%", kind="fixed", digits=1, priority=0)
@@ -54,13 +46,8 @@ class PlanRow(Row):
     between_bytes: int = shown(partial(bytes_column, priority=4), "sent\nbetween")
 
 
-def text(plan: Plan) -> str:
-    """Return the plan as it is written, without the microbatches, which have a column."""
-    return str(replace(plan, mb=1))
-
-
 def plans(ranks: int, batch: int, node: int, experts: bool) -> Iterator[Plan]:
-    """Yield the plans of ``ranks`` ranks: tp within a node of ``node`` ranks, microbatches of one sequence."""
+    """Yield the plans of ``ranks`` ranks for ``batch`` microbatches of all: tp within a node of ``node`` ranks."""
     for tp in (n for n in divisors(ranks) if n <= node):
         for pp in divisors(ranks // tp):
             for cp in divisors(ranks // tp // pp):
@@ -72,16 +59,6 @@ def plans(ranks: int, batch: int, node: int, experts: bool) -> Iterator[Plan]:
                     for zero in (0, 1, 3) if dp * cp > 1 else (0,):
                         for recompute in ("none", "full"):
                             yield replace(own, ep=ep, zero=zero, recompute=recompute)
-
-
-def cluster_of(card: Hardware, between: float | None = None, node: int | None = None) -> Cluster:
-    """Return the nodes and links of a card. Raises UsageError for one whose links were not read."""
-    if card.link_bytes_per_s is None:
-        known = [one.short_name for one in HARDWARE.values() if one.link_bytes_per_s]
-        raise UsageError(f"the links of {card.name} in a node are not known; choose from {', '.join(known)}")
-    card.check(DTYPE)
-    within = card.link_bytes_per_s
-    return Cluster(card, within, between or min(BETWEEN, within), node or card.node_cards or NODE)
 
 
 def times_of(case: Case, cluster: Cluster) -> PlanTimes:
@@ -99,7 +76,9 @@ def search(case: Case, ranks: int, batch: int, most_bytes: int, cluster: Cluster
     Raises UsageError where none does, with the plan that holds least.
     """
     experts = any("E" in entry.selects for entry in case.ledger)
-    model, every = Ranks(case.ledger), plans(ranks, batch, cluster.node, experts)
+    if batch % case.samples:
+        raise UsageError(f"a batch of {batch:,} is not divided by microbatches of {case.samples:,} sequences")
+    model, every = Ranks(case.ledger), plans(ranks, batch // case.samples, cluster.node, experts)
     times = times_of(case, cluster)
     fitting: dict[Plan, Costs] = {}
     macs, sums = training_macs(case.ledger), RankSums()
@@ -117,7 +96,7 @@ def search(case: Case, ranks: int, batch: int, most_bytes: int, cluster: Cluster
     within = {plan: costs for plan, costs in fitting.items() if costs["held_bytes"] <= most_bytes}
     if not within:
         least, found = min(fitting.items(), key=lambda one: one[1]["held_bytes"])
-        raise UsageError(f"no plan holds at most {most_bytes:,} bytes; {text(least)} holds {found['held_bytes']:,}")
+        raise UsageError(f"no plan holds at most {most_bytes:,} bytes; {least} holds {found['held_bytes']:,}")
     return within, len(fitting)
 
 
@@ -127,6 +106,7 @@ class RankSums:
     def __init__(self) -> None:
         self._macs: dict[int, int] = {}
         self._elements: dict[tuple[int, str], int] = {}
+        self._gathered: dict[int, int] = {}
         # a ledger that lives keeps its number
         self._ledgers: list[Ledger] = []
 
@@ -139,12 +119,17 @@ class RankSums:
         return self._macs[key] + cost.again.macs
 
     def kept_bytes(self, cost: RankCost) -> int:
-        """Return a bound of the bytes of activations: as many microbatches as stages are under way in the first."""
+        """Return a bound of the bytes of activations, of all microbatches under way, and those of gathered weights."""
         key = id(cost.ledger), cost.plan.recompute
         if key not in self._elements:
             self._ledgers.append(cost.ledger)
             self._elements[key] = cost.activation_elements()
-        return min(cost.plan.pp, cost.plan.mb) * self._elements[key] * BYTES[PARAMETER]
+        kept = cost.plan.under_way * self._elements[key]
+        if cost.plan.zero == 3:
+            if id(cost.ledger) not in self._gathered:
+                self._gathered[id(cost.ledger)] = cost.gathered_params()
+            kept += self._gathered[id(cost.ledger)]
+        return kept * BYTES[PARAMETER]
 
 
 def plan_costs(
@@ -173,14 +158,6 @@ def step_costs(macs: int, costs: Sequence[RankCost], sent: Sequence[Sent], plan:
         "collectives_share": 100 * found.collectives_s / found.expected_s,
         "stages_share": 100 * found.stages_s / found.expected_s,
     }
-
-
-def span(axis: str, plan: Plan) -> int:
-    """Return how many neighbouring ranks a group of ``axis`` spans: tp is innermost, pp outermost."""
-    if axis == "ep":
-        return plan.ep if plan.cp * plan.tp == 1 else max(plan.ep, plan.tp)
-    outwards = ("tp", "cp", "dp", "pp")
-    return prod(getattr(plan, inner) for inner in outwards[: outwards.index(axis) + 1])
 
 
 def _step_bytes(sent: Sent, plan: Plan, axes: Sequence[str]) -> int:
@@ -213,15 +190,17 @@ def result(
         "turn on each stage, and sends between stages are hidden.",
         load().statement(card),
         "Held: weights, gradients and AdamW's states in mixed precision, 16 bytes a parameter where nothing is "
-        "divided, and a bound of the activations: the result of each operation once, 2 bytes an element, for as many "
-        "microbatches as there are stages; with recompute=full the inputs of layers, and the results of one.",
+        "divided, the weights that fsdp gathers at once, and a bound of the activations: the result of each operation "
+        "once, 2 bytes an element, for as many microbatches as there are stages; with recompute=full the inputs of "
+        "layers, and the results of one.",
         f"On the front of less of every cost and less time, rows at least {min_distance:.0%} apart in one cost "
-        "(--min-distance 0 for all). headcount count takes each plan as printed.",
+        "(--min-distance 0 for all). headcount fit --train, count and latency --estimate take each plan as printed, on "
+        "nodes of the card.",
     ]
     every = list(within.items())
     rows = []
     for plan, costs in (every[index] for index in listed):
-        rows.append(PlanRow(text(plan), plan.mb, **costs))
+        rows.append(PlanRow(str(plan), **costs))
     title = f"{case.name} on {ranks:,} {card.short_name}, at most {most_bytes:,} bytes each"
     found = f"{plural(len(rows), 'row')} of {len(within):,} plans within the bytes, of {fitting:,} that fit the sizes."
     fastest = f" The first is expected to be the fastest, {rows[0].step_s:.3g} s a step."

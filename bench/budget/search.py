@@ -15,13 +15,14 @@ from headcount.bench import records
 from headcount.bench.accounts import ACCOUNTS, Assumptions, values
 from headcount.bench.budget.bounds import NAMES, Bound, feasible_mask
 from headcount.bench.budget.candidates import METRICS, WORDS, candidates, costs
-from headcount.bench.card_times import DTYPE, kernels_of
+from headcount.bench.card_times import kernels_of
 from headcount.bench.case import Case, describe_input
 from headcount.bench.column import Column
 from headcount.bench.env import device_name
 from headcount.bench.errors import UsageError
 from headcount.bench.hardware import Hardware, find_card
 from headcount.bench.performance.model import load
+from headcount.bench.performance.plan_time import DTYPE
 from headcount.bench.performance.vector import Vector, evaluate
 from headcount.bench.result import Row, Table
 from headcount.bench.variants.variant import Variant

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from headcount.bench import card_times
-from headcount.bench.accounts import check
+from headcount.bench.accounts import Assumptions, check
 from headcount.bench.case import Case
 from headcount.bench.cli import Parser, add_output, serve
 from headcount.bench.closed_form.case import case_of
+from headcount.bench.closed_form.times import time_table
 from headcount.bench.commands.options import (
     ASSUMPTIONS,
     MODEL,
@@ -21,7 +22,6 @@ from headcount.bench.commands.options import (
 from headcount.bench.counters import registry
 from headcount.bench.counting.count import CLOSED_FORM, check_device, count, parse_counters
 from headcount.bench.counting.result import Count, Unknown
-from headcount.bench.counting.target_times import time_table
 from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError, require_package
 from headcount.bench.hardware import find_card
@@ -169,7 +169,7 @@ def _ranks(args: argparse.Namespace) -> Result:
 
     A rank of a preset is counted unless --counter is closed-form.
     """
-    refuse(args, (*MODULE, "decode", "device", "on", *ASSUMPTIONS, "rules"), "--plan of a preset or configuration")
+    refuse(args, (*MODULE, "decode", "device", *ASSUMPTIONS, "rules"), "--plan of a preset or configuration")
     counters = parse_counters(args.counter or ["headcount"])
     if others := [name for name in counters if name != "headcount"]:
         raise UsageError(f"--plan counts a rank on meta: it takes --counter headcount, not {others[0]}")
@@ -177,14 +177,17 @@ def _ranks(args: argparse.Namespace) -> Result:
     plan = parse_plan(args.plan)
     found: list[Table] = []
     rows: list[ranks.RankRow] = []
+    times: list[Table] = []
     for text in args.target:
         target = replace(parse_target(text, args), plan=None)
         case = case_of(target, text, plan)
         counted = replace(target, lengths=case.lengths) if counters else None
+        if args.on:
+            times.append(card_times.table(case, find_card(args.on), Assumptions()))
         by_rank, *collectives = ranks.tables(case, args.columns, element_bytes, target=counted, training=args.backward)
         rows += by_rank.rows
         found += [by_rank, *collectives]
-    return Result(found, lambda: ranks.sentence(rows, args.flops), remark=peak_memory)
+    return Result([*found, *times], lambda: ranks.sentence(rows, args.flops), remark=peak_memory)
 
 
 def _module(args: argparse.Namespace) -> Result:
@@ -224,10 +227,8 @@ def _module(args: argparse.Namespace) -> Result:
         more.append(columns.table_of([case], text, args.columns, given, run=found))
     elif args.columns:
         more.append(columns.of_module(found, text, args.columns, given))
-    if args.on and case:
-        more.append(card_times.table(case, find_card(args.on), given))
-    elif args.on:
-        more.append(time_table(target, find_card(args.on)))
+    if args.on:
+        more.append(time_table(target, find_card(args.on), given))
     sentence = module.sentence(found, args.flops) + _brief(args, more) + _citation(args, [found])
     return Result([*printed, *more], lambda: sentence, remark=peak_memory)
 

@@ -1,9 +1,11 @@
 """Times of a user's module or of a configuration on a card, by the kernels of a run. Imports no torch."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from headcount.bench.accounts import RECIPES
 from headcount.bench.card_times import FORWARD, TRAINING, TimeRow, row_of
+from headcount.bench.errors import UsageError
 from headcount.bench.hardware import Hardware
 from headcount.bench.output.progress import stage
 from headcount.bench.performance import model
@@ -18,8 +20,15 @@ OPTIMIZER = "adamw-mixed"
 """The optimizer of a training step."""
 
 
-def time_table(target: Target, card: Hardware) -> Table[TimeRow]:
-    """Return the time of a forward pass and of a training step. Raises what run_isolated does."""
+def time_table(target: Target, card: Hardware, *, passes: Sequence[str] = (), reason: str = "") -> Table[TimeRow]:
+    """Return the time of a forward pass and of a training step, or of those of ``passes``.
+
+    ``reason``: why there is no closed form. Raises UsageError for passes without one of these, and what run_isolated
+    does.
+    """
+    if passes and not {FORWARD, TRAINING} & {*passes}:
+        why = f"{target.spec}: the kernels of a run are those of a {FORWARD} and a {TRAINING}"
+        raise UsageError(f"{why}; {reason}" if reason else why)
     plain = replace(target, plan=None, backward=False)
     with stage(f"recording the kernels of {target.spec}"):
         found = run_isolated(RECORD, plain, code=[target.spec], label=target.spec)
@@ -37,6 +46,12 @@ def time_table(target: Target, card: Hardware) -> Table[TimeRow]:
         notes.append(f"Training step: forward, backward from every output, and the update by {OPTIMIZER}.")
     else:
         notes.append(f"No training step: {found.reason}.")
+    if reason:
+        notes.append(f"By a run: {reason}.")
+    if passes:
+        rows = [row for row in rows if row.what in passes]
+        if not rows:
+            raise UsageError(f"{target.spec}: no training step: {found.reason}")
     columns = [column for column in columns_of(TimeRow) if column.key not in ("tokens", "tokens_per_s")]
     return Table("time", f"Time on {card.name}, not measured", columns, rows, notes)
 

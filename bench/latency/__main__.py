@@ -6,6 +6,7 @@
     python -m bench.latency --device cuda --record
     python -m bench.latency --within 300 --order value --out-dir DIR
     python -m bench.latency --estimate --on "H100 SXM"  arithmetic, no measurement
+    python -m bench.latency --estimate config.json --seq-len 4096 --on "H100 SXM"
     python -m bench.latency campaign --out-dir DIR      all GPU measurements of the report
     python -m bench.latency gates --device cuda         check without timing
     python -m bench.latency compare OLD.jsonl NEW.jsonl
@@ -34,16 +35,27 @@ PROG = "python -m bench.latency"
 if __name__ == "__main__":
     start(PROG, "headcount.bench.latency.__main__", "torch")
 
+from headcount.bench.accounts import Assumptions
+from headcount.bench.card_times import DECODE, FORWARD, PREFILL, TRAINING
+from headcount.bench.closed_form.times import time_table
+from headcount.bench.column import plural
 from headcount.bench.hardware import HARDWARE, find_card
 from headcount.bench.latency import estimate, implementations, schedule, targets
 from headcount.bench.latency.timing_cases import ROUTINGS, TimingCase, layer_cases, model_cases
-from headcount.bench.result import Result
+from headcount.bench.performance.plan_time import DTYPE
+from headcount.bench.result import Result, Table
+from headcount.bench.targets.target import LENGTHS, parse_target
+from headcount.formulas.plan import parse as parse_plan
 from headcount.models.configs import layers
-from headcount.models.configs.targets import is_layer, read
+from headcount.models.configs.targets import has_closed_form, is_layer, read, split
 
 PASSES = ("forward", "backward", "both", "decode")
 SEQ_LENS = {"cpu": (10, 128, 512), "cuda": (10, 128, 512, 2048, 8192)}
 QUICK = {"layer": ["mha-base", "moa-8K8E128D"], "seq_len": [128], "blocks": 5, "passes": ["forward"], "tokens": 512}
+PASSES_OF_MODELS = {"forward": (PREFILL, FORWARD), "both": (TRAINING,), "decode": (DECODE,)}
+"""The times of a whole model by pass."""
+CARD = "H200 SXM"
+"""The card of an estimate by default: the measured one."""
 SUBCOMMANDS = ("compare", "gates", "campaign", "ranks", "efficiencies")
 """Commands with their own command line, in ``bench/latency/<name>.py``."""
 
@@ -51,7 +63,7 @@ SUBCOMMANDS = ("compare", "gates", "campaign", "ranks", "efficiencies")
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """Return the command line of bench.latency."""
     out = Parser(prog=prog, description=(__doc__ or "").replace(PROG, prog))
-    out.add_argument("target", nargs="*", metavar="TARGET", help="with --estimate: moa:K=8,E=32,…,T=512 or PRESET,K=4")
+    out.add_argument("target", nargs="*", metavar="TARGET", help="with --estimate: PRESET, moa:K=8,T=512, config.json")
     out.add_argument("--layer", nargs="+", metavar="NAME", help="layers of --list (default: all)")
     out.add_argument("--model", nargs="+", metavar="NAME", help="a preset, or all")
     known = dict.fromkeys(name for names in implementations.impls_by_variant().values() for name in names)
@@ -75,7 +87,8 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     schedule.add_options(out, "--blocks", default=None)
     out.add_argument("--quick", action="store_true", help="two layers, one length, five blocks")
     out.add_argument("--estimate", action="store_true", help="print least and expected times, and measure nothing")
-    out.add_argument("--on", metavar="CARD", help="the card of --estimate, of --list (default: H200 SXM)")
+    out.add_argument("--on", metavar="CARD", help="card of --estimate, of --list (default: H200 SXM)")
+    out.add_argument("--plan", metavar="PLAN", help="with --estimate: all ranks of TARGET under tp=8,sp")
     out.add_argument(
         "--hardware", choices=HARDWARE, metavar="NAME", help="data sheet of --list that replaces measured peaks"
     )
@@ -94,9 +107,8 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
 
     replace_jaxtyping()
     argv = list(sys.argv[1:] if argv is None else argv)
-    if any(word.partition("=")[0] == "--plan" for word in argv) and argv[0] != "ranks":
-        if "--estimate" in argv:
-            return serve(prog, parser(prog), _refuse_plan, [])
+    has_plan = any(word.partition("=")[0] == "--plan" for word in argv)
+    if has_plan and argv[0] != "ranks" and "--estimate" not in argv:
         argv = ["ranks", *argv]
     if argv[:1] and argv[0] in SUBCOMMANDS:
         name = f"{prog} {argv[0]}"
@@ -157,19 +169,49 @@ def command(args: argparse.Namespace, argv: Sequence[str] = ()) -> Result | str 
     return schedule.plan_cases(args, argv, cases)
 
 
-def _refuse_plan(_: argparse.Namespace) -> Result:
-    raise UsageError("--estimate is of one card; headcount fit PRESET --on CARD --plan PLAN has the times of a plan")
-
-
 def _estimate(args: argparse.Namespace) -> Result:
+    """Return the estimates of implementations, and the times of whole models that have none or that a plan divides."""
     if args.device:
         raise UsageError(f"--estimate is of a card that is not here: --on CARD names it, not --device {args.device}")
+    whole = [text for text in args.target if args.plan or not has_closed_form(split(text)[0])]
+    if args.plan and not whole:
+        raise UsageError("--plan divides a TARGET: headcount latency --estimate llama3-8b --plan tp=8,sp")
+    tables: list[Table] = [table for text in whole for table in _times(args, text)]
+    if whole and len(whole) == len(args.target):
+        return Result(tables, lambda: f"{plural(len(tables), 'table')} of times estimated; nothing was measured.")
+    args.target = [text for text in args.target if text not in whole]
     args.device = "cuda"
     set_defaults(args)
     schedule.check_limits(args)
-    hardware = find_card(args.on or "H200 SXM", args.dtype)
+    hardware = find_card(args.on or CARD, args.dtype)
     table = estimate.table(_target_cases(args) if args.target else _make_cases(args), hardware)
-    return Result([table], lambda: estimate.sentence(table.rows))
+    return Result([table, *tables], lambda: estimate.sentence(table.rows))
+
+
+def _times(args: argparse.Namespace, text: str) -> list[Table]:
+    """Return the times of a model at each length, as count and fit have them.
+
+    Raises UsageError for options of layers and presets.
+    """
+    refused = {"--implementation": args.impl, "--tokens": args.tokens, "--quick": args.quick}
+    if given := [name for name, value in refused.items() if value]:
+        raise UsageError(f"{text}: {given[0]} is of layers and presets without a plan")
+    if args.dtype not in (None, DTYPE):
+        raise UsageError(f"{text}: its times are in {DTYPE}, not in {args.dtype}")
+    passes: list[str] = []
+    for name in args.passes or ():
+        if name not in PASSES_OF_MODELS:
+            raise UsageError(f"{text} has the passes {', '.join(PASSES_OF_MODELS)}, not {name}")
+        passes += PASSES_OF_MODELS[name]
+    plan = parse_plan(args.plan) if args.plan else None
+    card = find_card(args.on or CARD)
+    found: list[Table] = []
+    for length in args.seq_len or [None]:
+        lengths = {**dict.fromkeys(LENGTHS), "seq_len": length, "batch_size": args.batch_size}
+        target = parse_target(text, argparse.Namespace(set=[], input=[], **lengths))
+        table = time_table(target, card, Assumptions(), plan=plan, passes=passes)
+        found.append(replace(table, title=f"{target.name}: {table.title}"))
+    return found
 
 
 def set_defaults(args: argparse.Namespace) -> None:

@@ -120,7 +120,8 @@ def tables(
         elif count:
             row = replace(row, verdict=EQUAL if is_file else verdict(cost, count, training))
             if saved and count.columns:
-                row = replace(row, saved_by=COUNTED, saved_bytes=count.columns["saved_bytes"])
+                saved_bytes = plan.under_way * count.columns["saved_bytes"]
+                row = replace(row, saved_by=COUNTED, saved_bytes=saved_bytes)
         rows.append(row)
         moved += transfer_rows(cost.transfers, element_bytes.__getitem__, cost.stage)
     heading = f"{case.name} on {plan.ranks:,} ranks, {plan}"
@@ -150,9 +151,10 @@ def _counted_note(training: bool) -> str:
 
 def _notes(case: Case, element_bytes: Mapping[str, int], saved: bool) -> list[str]:
     recipe = ", ".join(f"{name} {size}" for name, size in STATE_BYTES.items())
+    number = (case.plan or Plan()).mb
     notes = [
-        f"Input of a rank and microbatch: {describe_input(case.lengths)}. A step is forward and backward of one "
-        "microbatch; gradients are summed once a step.",
+        f"Input of a rank and microbatch: {describe_input(case.lengths)}. A step is forward and backward of "
+        f"{'one microbatch' if number == 1 else f'{number:,} microbatches'}; gradients are summed once a step.",
         f"Sent: bytes that leave a rank in a ring or by direct sends; {element_bytes[PARAMETER]} an element, "
         f"{element_bytes[REDUCTION]} in sums of gradients, {element_bytes[INDEX]} of an index.",
         f"State: bytes of a parameter by AdamW in mixed precision, {recipe}.",
@@ -205,14 +207,14 @@ def _closed_form(preset: str, cost: RankCost, cache: Size | None, element_bytes:
         stage=cost.stage,
         ranks=cost.ranks,
         rank_macs=cost.ledger.macs,
-        step_macs=cost.step_macs,
+        step_macs=cost.plan.mb * cost.step_macs,
         rank_params=cost.ledger.params,
         state_bytes=cost.state_bytes(),
         kv_bytes=None if cache is None else cache * element_bytes[PARAMETER],
         sent_bytes=cost.sent_bytes("forward", element_bytes=element_bytes),
-        step_sent_bytes=cost.sent_bytes("forward", "backward", element_bytes=element_bytes),
+        step_sent_bytes=cost.plan.mb * cost.sent_bytes("forward", "backward", element_bytes=element_bytes),
         sync_bytes=cost.sent_bytes("sync", element_bytes=element_bytes),
-        saved_bytes=cost.activation_elements() * element_bytes[PARAMETER],
+        saved_bytes=cost.plan.under_way * cost.activation_elements() * element_bytes[PARAMETER],
         saved_by=CLOSED_FORM,
         collectives=", ".join(f"{number} {kind} {axis}" for (kind, axis), number in numbers.items()),
         verdict=NOT_COUNTED,

@@ -7,13 +7,16 @@ of the last one. Sends between stages are hidden. Stages run one forward and one
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import NamedTuple
 
-from headcount.bench.hardware import Hardware
+from headcount.bench.errors import UsageError
+from headcount.bench.hardware import HARDWARE, Hardware
 from headcount.bench.performance import model
 from headcount.bench.performance.closed_form import BFLOAT16, ClosedForm, Each, update
 from headcount.bench.performance.kernel import Kernel
 from headcount.formulas.ledger import Ledger
+from headcount.formulas.plan import Plan
 from headcount.formulas.rank import BYTES, RankCost
 
 Sent = Mapping[tuple[str, str], tuple[int, int]]
@@ -24,6 +27,13 @@ WAITED = ("tp", "cp", "ep")
 """Axes whose collectives a rank waits for."""
 BESIDE = "dp"
 """The axis whose collectives run while kernels do."""
+BETWEEN = 50e9
+"""Bytes per second of a card to other nodes by default, in one direction: an adapter of 400 Gbit/s for each card. A
+card sends no more than by its own links."""
+NODE = 8
+"""Cards of a node where the card's are not known."""
+DTYPE = "bfloat16"
+"""The type of products, in which the efficiencies were measured."""
 
 
 def sent_by(cost: RankCost) -> Sent:
@@ -46,7 +56,7 @@ class Cluster:
     within_bytes_per_s: float
     between_bytes_per_s: float
     node: int
-    dtype: str = "bfloat16"
+    dtype: str = DTYPE
 
     def bytes_per_s(self, span: int) -> float:
         """Return what a card sends in a group that spans so many neighbouring cards; two may have a bridge."""
@@ -74,6 +84,24 @@ class StepTime:
     expected_s: float
     collectives_s: float
     stages_s: float
+
+
+def cluster_of(card: Hardware, between: float | None = None, node: int | None = None) -> Cluster:
+    """Return the nodes and links of a card. Raises UsageError for one whose links were not read."""
+    if card.link_bytes_per_s is None:
+        known = [one.short_name for one in HARDWARE.values() if one.link_bytes_per_s]
+        raise UsageError(f"the links of {card.name} in a node are not known; choose from {', '.join(known)}")
+    card.check(DTYPE)
+    within = card.link_bytes_per_s
+    return Cluster(card, within, between or min(BETWEEN, within), node or card.node_cards or NODE)
+
+
+def span(axis: str, plan: Plan) -> int:
+    """Return how many neighbouring ranks a group of ``axis`` spans: tp is innermost, pp outermost."""
+    if axis == "ep":
+        return plan.ep if plan.cp * plan.tp == 1 else max(plan.ep, plan.tp)
+    outwards = ("tp", "cp", "dp", "pp")
+    return prod(getattr(plan, inner) for inner in outwards[: outwards.index(axis) + 1])
 
 
 @dataclass

@@ -188,7 +188,7 @@ DERIVE_BUDGET = [
     ("budget --match-model dit-s2 --kv-bytes 7G", 2, ["dit-s2", "kv-bytes"]),
     ("budget --match-model lightconv --attention moa --layers 3", 2, ["no number of layers"]),
     ("budget config.json --ranks 8 --global-batch 8 --bytes 40G", 2, ["needs its length", "--seq-len"]),
-    ("budget llama3-8b --ranks 8 --bytes 1G", 2, ["PRESET", "--global-batch", "--bytes"]),
+    ("budget --ranks 8 --bytes 1G", 2, ["a preset or config.json", "--global-batch"]),
     (f"{MOH} --range s=-1", 2, ["'s=-1'", "at least 0"]),
     (f"{MOH} --range s=0 r=0", 2, ["1 <= s + r <= h", "g divides h"]),
     (f"{MOH} --range d_h=7,9", 2, ["head_dim", "9"]),

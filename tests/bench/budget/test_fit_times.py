@@ -1,13 +1,13 @@
 """Times that ``headcount fit`` prints beside what it holds."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from headcount.bench.accounts import Assumptions
 from headcount.bench.budget.fit import main
-from headcount.bench.budget.fit_times import time_table
-from headcount.bench.card_times import time_rows
+from headcount.bench.card_times import DECODE, PREFILL, TRAINING, time_rows
 from headcount.bench.case import Case
 from headcount.bench.hardware import HARDWARE
 from headcount.formulas.plan import parse
@@ -16,9 +16,10 @@ H200 = HARDWARE["h200"]
 CASE = Case.of("llama3-8b", {}, {"seq_len": 4096, "batch_size": 4})
 
 
-def rows(training, plan=None, given=None):
-    found = time_table(CASE, given or Assumptions(), plan and parse(plan), training, H200)
-    return {row.what: row for row in found.rows}
+def rows(training, plan=None):
+    case = replace(CASE, plan=plan and parse(plan))
+    found = time_rows(case, H200, Assumptions(), passes=(TRAINING,) if training else (PREFILL, DECODE))
+    return {row.what: row for row in found}
 
 
 def test_one_card_has_the_times_of_the_model():

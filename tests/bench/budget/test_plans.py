@@ -1,24 +1,28 @@
 """``headcount budget --ranks``: the listed parallel plans, their Pareto front, and costs against hand formulas."""
 
+import json
 from dataclasses import replace
 from itertools import product
 
 import pytest
 
-from headcount.bench.budget import plans
+from headcount.bench.budget import fit, plans
 from headcount.bench.budget.__main__ import main
+from headcount.bench.card_times import TRAINING
 from headcount.bench.case import Case
+from headcount.bench.commands import count
 from headcount.bench.errors import UsageError
 from headcount.bench.hardware import HARDWARE
+from headcount.bench.latency.__main__ import main as latency
 from headcount.bench.macs import ranks
-from headcount.bench.performance.plan_time import sent_by
+from headcount.bench.performance.plan_time import BETWEEN, cluster_of, sent_by, span
 from headcount.formulas.plan import parse
 from headcount.formulas.rank import Ranks, rank_costs
 
 LLAMA = {"num_layers": 6, "d_model": 16, "d_ff": 24, "vocab_size": 40, "num_heads": 8, "num_kv_heads": 4}
 
 
-NODES_OF_4 = plans.cluster_of(HARDWARE["h100"], node=4)
+NODES_OF_4 = cluster_of(HARDWARE["h100"], node=4)
 SEARCH = ["llama3-8b", *(f"--set={name}={size}" for name, size in LLAMA.items()), "--seq-len", "56"]
 
 
@@ -34,7 +38,7 @@ def test_plans_use_all_ranks_and_can_be_parsed(ranks, widest):
     assert max(plan.tp for plan in found) == widest
     for plan in found:
         assert plan.ranks == ranks and plan.tp <= 4 and plan.dp * plan.mb == 48
-        assert parse(f"{plans.text(plan)},mb={plan.mb}") == plan
+        assert parse(str(plan)) == plan
 
 
 def test_listed_plans_are_the_front(case):
@@ -73,11 +77,12 @@ def test_listed_plans_cost_what_count_prints(preset, more):
     for plan, costs in within.items():
         table, *_ = ranks.tables(replace(case, plan=parse(str(plan))))
         rows = table.rows
-        held = min(plan.pp, plan.mb)
-        assert costs["macs"] == plan.mb * max(row.step_macs for row in rows)
-        assert costs["held_bytes"] == max(row.state_bytes + held * row.saved_bytes for row in rows)
+        assert costs["macs"] == max(row.step_macs for row in rows)
+        gathered = [2 * cost.gathered_params() * (plan.zero == 3) for cost in rank_costs(case.ledger, plan)]
+        parts = zip(rows, gathered, strict=True)
+        assert costs["held_bytes"] == max(row.state_bytes + row.saved_bytes + more for row, more in parts)
         if len(rows) == 1:
-            sent = plan.mb * rows[0].step_sent_bytes + rows[0].sync_bytes
+            sent = rows[0].step_sent_bytes + rows[0].sync_bytes
             assert costs["within_bytes"] + costs["between_bytes"] == sent
         assert {type(costs[name]) for name in plans.OBJECTIVES[1:]} == {int}
 
@@ -120,18 +125,72 @@ def test_plan_is_one_word_at_80_columns(capsys, monkeypatch):
 
 def test_card_without_known_links_is_refused(case):
     with pytest.raises(UsageError, match="links of Google TPU v4 in a node are not known; choose from H200 SXM"):
-        plans.cluster_of(HARDWARE["tpu-v4"])
+        cluster_of(HARDWARE["tpu-v4"])
 
 
 def test_card_in_a_slot_sends_no_more_than_the_slot():
-    slot, switch = (plans.cluster_of(HARDWARE[name]) for name in ("l40s", "h100"))
+    slot, switch = (cluster_of(HARDWARE[name]) for name in ("l40s", "h100"))
     assert slot.between_bytes_per_s == slot.within_bytes_per_s == HARDWARE["l40s"].link_bytes_per_s
-    assert switch.between_bytes_per_s == plans.BETWEEN < switch.within_bytes_per_s
-    assert plans.cluster_of(HARDWARE["l40s"], between=1e11).between_bytes_per_s == 1e11
+    assert switch.between_bytes_per_s == BETWEEN < switch.within_bytes_per_s
+    assert cluster_of(HARDWARE["l40s"], between=1e11).between_bytes_per_s == 1e11
 
 
 def test_span_of_each_axis():
     for tp, cp in product((1, 2, 4), (1, 2)):
         plan = parse(f"dp=2,tp={tp},cp={cp}")
-        spans = [plans.span(axis, plan) for axis in ("tp", "cp", "dp", "pp")]
+        spans = [span(axis, plan) for axis in ("tp", "cp", "dp", "pp")]
         assert spans == [tp, tp * cp, 2 * tp * cp, 2 * tp * cp]
+
+
+def tables_of(command, words, capsys):
+    """Return the tables of a command by name."""
+    assert command([*words, "--format", "json"]) == 0
+    return {table["name"]: table["rows"] for table in json.loads(capsys.readouterr().out)["tables"]}
+
+
+@pytest.mark.parametrize("more", [[], ["--batch-size", "2"]])
+def test_pasted_row_costs_the_same_in_other_commands(more, capsys):
+    words = [*SEARCH, *more, "--on", "h100-sxm"]
+    options = ["--ranks", "8", "--global-batch", "16", "--bytes", "1M", "--limit", "0"]
+    rows = tables_of(main, [*words, *options], capsys)["plans"]
+    kinds = ("pp=", "fsdp", "recompute=full", "mb=", "cp=", "tp=")
+    chosen = [next(row for row in rows if kind in row["plan"]) for kind in kinds]
+    for row in chosen:
+        plan = [*words, "--plan", row["plan"]]
+        fitted = tables_of(fit.main, [*plan, "--train"], capsys)
+        held = {part["part"]: part["bytes"] for part in fitted["fit"]}
+        assert held["total"] == row["held_bytes"], row["plan"]
+        counted = tables_of(count.main, [*plan, "--counter", "closed-form"], capsys)
+        by_rank = counted["llama3-8b-ranks"]
+        assert max(rank["step_macs"] for rank in by_rank) == row["macs"]
+        if len(by_rank) == 1:
+            sent = by_rank[0]["step_sent_bytes"] + by_rank[0]["sync_bytes"]
+            assert sent == row["within_bytes"] + row["between_bytes"]
+        target = ",".join([SEARCH[0], *(word.removeprefix("--set=") for word in SEARCH if "=" in word)])
+        (*_, estimated) = tables_of(latency, ["--estimate", target, *words[-4 - len(more) :], *plan[-2:]], capsys)[
+            "time"
+        ]
+        for times in (fitted["time"], counted["time"], [estimated]):
+            (step,) = (one for one in times if one["what"] == TRAINING)
+            assert step["expected_ms"] == pytest.approx(1000 * row["step_s"], rel=1e-12)
+            assert step["mfu"] == pytest.approx(row["mfu"], rel=1e-12) and step["tokens"] == 16 * 56
+
+
+@pytest.mark.parametrize(("line", "named"), [
+    ("", "a preset or config.json and --global-batch N and --bytes 80G"), ("config.json", "--bytes"),
+    ("llama3-8b --global-batch 3 --bytes 1G --batch-size 2", "microbatches of 2"),
+    ("llama3-8b --global-batch 8 --bytes 1G --macs 1G", "--macs"),
+    ("llama3-8b --global-batch 8 --bytes 1G --match-model llama3-8b", "--match-model"),
+])  # fmt: skip
+def test_search_of_plans_names_what_it_lacks(line, named, capsys):
+    assert main([*line.split(), "--ranks", "8"]) == 2
+    assert named in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("line", "named"), [
+    ("config.json", "--ranks N"), ("config.json --macs 1G", "--ranks N"), ("llama3-8b --bytes 1G", "--ranks N"),
+    ("--macs 1G --global-batch 8", "--global-batch"),
+])  # fmt: skip
+def test_search_of_sizes_names_the_search_of_plans(line, named, capsys):
+    assert main(line.split()) == 2
+    assert named in capsys.readouterr().err

@@ -10,6 +10,7 @@ from headcount.bench.case import Case
 from headcount.bench.closed_form import derivation, solve, store
 from headcount.bench.closed_form.case import configuration_case
 from headcount.bench.commands import compare, count
+from headcount.bench.latency import __main__ as latency
 from headcount.bench.targets.target import Target
 from headcount.bench.targets.user_code import UserCodeError
 from headcount.formulas.conventions import TRAINING
@@ -101,6 +102,37 @@ def test_largest_context_is_the_last_that_fits(folder, capsys):
     most = table(fit, capsys, *words, "32")[1]["largest"]
     assert most["context"] > 32
     assert [table(fit, capsys, *words, str(length))[0] for length in (most["context"], most["context"] + 1)] == [0, 1]
+
+
+def test_configuration_has_one_time_by_every_way_in(folder, capsys):
+    words = ["window.json", "--seq-len", "48", "--batch-size", "2", "--on", "h100-sxm"]
+    _, found = table(count, capsys, *words, name="time")
+    times = {row["what"]: row for row in found["rows"]}
+    assert list(times) == ["prefill", "decode step", "training step"]
+    _, estimated = table(latency, capsys, "--estimate", *words, name="time")
+    _, closed = table(count, capsys, *words, "--counter", "closed-form", name="time")
+    assert estimated["rows"] == closed["rows"] == found["rows"]
+    for train, passes in (([], ["prefill", "decode step"]), (["--train"], ["training step"])):
+        _, fitted = table(fit, capsys, *words, *train, name="time")
+        assert fitted["rows"] == [times[what] for what in passes]
+    _, decoded = table(latency, capsys, "--estimate", *words, "--pass", "decode", name="time")
+    assert decoded["rows"] == [times["decode step"]]
+    form = configuration_case(Target("window.json", lengths={"batch_size": 2, "seq_len": 48})).ledger
+    rate = 3 * form.macs / (times["training step"]["expected_ms"] / 1000)
+    assert times["training step"]["mfu"] == pytest.approx(100 * rate / (989.5e12 / 2))
+
+
+@pytest.mark.nightly
+def test_model_without_a_closed_form_has_the_times_of_a_run(folder, capsys):
+    (folder / "bert.json").write_text(json.dumps(config("bert")))
+    words = ["bert.json", "--seq-len", "16", "--on", "h100-sxm"]
+    found = [table(count, capsys, *words, name="time"), table(latency, capsys, "--estimate", *words, name="time")]
+    assert [row["what"] for row in found[0][1]["rows"]] == ["forward pass", "training step"]
+    assert found[0][1]["rows"] == found[1][1]["rows"]
+    assert latency.main(["--estimate", *words]) == 0
+    assert "By a run: no closed form" in capsys.readouterr().out
+    assert latency.main(["--estimate", *words, "--pass", "decode"]) == 2
+    assert "takes no cache" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("words", "named"), [

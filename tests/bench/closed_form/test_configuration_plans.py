@@ -9,6 +9,7 @@ import pytest
 from headcount.bench.accounts import Assumptions
 from headcount.bench.budget import __main__ as budget
 from headcount.bench.budget import fit
+from headcount.bench.budget.plans import times_of
 from headcount.bench.card_times import kernels_of
 from headcount.bench.case import Case
 from headcount.bench.closed_form import store
@@ -16,8 +17,11 @@ from headcount.bench.closed_form.case import ConfigurationCase
 from headcount.bench.closed_form.derivation import derive
 from headcount.bench.commands import compare, count
 from headcount.bench.counting.count import count_ranks
+from headcount.bench.hardware import HARDWARE
+from headcount.bench.latency import __main__ as latency
 from headcount.bench.macs.ranks import tables
 from headcount.bench.performance.kernel import CORE, ELEMENTWISE
+from headcount.bench.performance.plan_time import cluster_of
 from headcount.bench.targets.target import SHIPPED, Target
 from headcount.formulas.decoding import cache_elements
 from headcount.formulas.plan import PlanError, parse
@@ -172,6 +176,15 @@ def test_commands_take_plans_of_configurations(file, capsys):
 
     words = ["--ranks", "4", "--global-batch", "4", "--bytes", "1G", *length, "--min-distance", "0", "--limit", "0"]
     rows = [{row["plan"]: row["macs"] for row in run(budget, capsys, name, *words)[1][0]["rows"]} for name in file]
+    plan = next(plan for plan in rows[0] if "mb=" in plan)
+    words = [config_file, *length, "--plan", plan, "--on", "h100-sxm"]
+    of_row = [
+        run(fit, capsys, *words, "--train")[1][-1], run(count, capsys, *words)[1][-1],
+        run(latency, capsys, "--estimate", *words, "--pass", "both")[1][-1],
+    ]  # fmt: skip
+    assert [[row for row in found["rows"] if row["what"] == "training step"] for found in of_row] == 3 * [
+        of_row[0]["rows"]
+    ]
     both = rows[0].keys() & rows[1].keys()
     assert both and {plan: rows[0][plan] for plan in both} == {plan: rows[1][plan] for plan in both}
 
@@ -201,6 +214,15 @@ def test_attention_kernels_are_those_of_the_preset(kind, case_of):
     times = sum(number for *_, number in of_preset)
     # of layers with equal attention, whose feed-forward blocks may differ
     assert sum(number for *_, number in of_configuration) == times
-    # where masks are not known, every pair of tokens counts
-    known = 2 if hasattr(cases[1].form, "CAUSAL_PATHS") else 1
-    assert {core[:known] for core in of_configuration} == {core[:known] for core in of_preset}
+    assert {core[:2] for core in of_configuration} == {core[:2] for core in of_preset}
+
+
+@pytest.mark.parametrize("plan", ["tp=2", "cp=2", "pp=2", "pp=1+2+1", "tp=2,cp=2,pp=2"])
+def test_ranks_have_all_visible_pairs_of_attention(plan, case_of):
+    case = case_of("llama", plan)
+    pairs = 0
+    for cost in case.ranks:
+        closed = times_of(case, cluster_of(HARDWARE["h100"])).closed(cost.ledger, cost)
+        pairs += cost.ranks * sum(one.times * one.macs for one in closed.forward() if one.core)
+    # 4 layers of 4 heads of 6, scores and values of 2 sequences of 16 tokens
+    assert pairs == 4 * 4 * (6 + 6) * 2 * 16 * 17 // 2

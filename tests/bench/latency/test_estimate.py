@@ -1,5 +1,7 @@
 """Estimates of times from a data sheet, and counts of kernels."""
 
+import json
+
 import pytest
 
 from headcount.bench.hardware import HARDWARE, by_device
@@ -70,6 +72,20 @@ def test_estimate_of_record_uses_executed_work(executed, ms):
     assert roofline.bound_of_record(latency_record(**work)) == pytest.approx(ms / 1000)
 
 
-def test_plan_is_refused_with_the_command_that_takes_it(capsys):
-    assert main(["--estimate", "llama3-8b", "--plan", "tp=2", "--on", "h100-sxm"]) == 2
-    assert "headcount fit PRESET --on CARD --plan PLAN" in capsys.readouterr().err
+@pytest.mark.parametrize(("line", "named"), [
+    ("--plan tp=2", "a TARGET"), ("llama3-8b --plan tp=3", "h = 32"), ("llama3-8b --plan tp", "tp=2"),
+    ("llama3-8b --plan tp=2 --implementation fused", "--implementation"),
+    ("llama3-8b --plan tp=2 --pass backward", "forward, both, decode"), ("config.json", "config.json"),
+    ("llama3-8b --plan tp=2 --dtype float32", "bfloat16, not in float32"), ("llama3-8", "llama3-8b"),
+])  # fmt: skip
+def test_wrong_estimate_names_what_is_valid(line, named, capsys):
+    assert main(["--estimate", *line.split(), "--on", "h100-sxm"]) == 2
+    assert named in capsys.readouterr().err
+
+
+def test_each_length_of_a_plan_has_a_table(capsys):
+    words = ["--estimate", "llama3-8b", "--plan", "tp=8", "--seq-len", "64", "128", "--pass", "decode"]
+    assert main([*words, "--on", "h100-sxm", "--format", "json"]) == 0
+    tables = json.loads(capsys.readouterr().out)["tables"]
+    assert [[row["what"] for row in table["rows"]] for table in tables] == [["decode step"]] * 2
+    assert tables[0]["rows"][0]["expected_ms"] < tables[1]["rows"][0]["expected_ms"]
