@@ -85,7 +85,8 @@ class LatencyRecord(Record):
         status: TIMED, AGREES, or why there is no time.
         macs: multiply-accumulates that are needed; ``executed_macs`` those that run.
         least_bytes: bytes that any implementation moves; ``executed_bytes`` those of this one.
-        wall_ms: milliseconds of a call by the host's clock, for each block.
+        wall_ms: milliseconds of a call by the host's clock, for each block, or for the first ones where graphs are
+            compared.
         gpu_ms: the same by the GPU's clock: of graph replays, or of calls where ``no_graph_because`` says why.
         replay_error: relative error of a graph replayed on other inputs.
         sets: number of input sets, whose used ones have ``rotated_bytes``.

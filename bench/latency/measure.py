@@ -123,8 +123,9 @@ def measure_case(
     DeviceLost where an implementation leaves the device unusable for this process.
     """
     shared, control = _make_tensors(case), None
-    # what the last case left
+    # what the last case left; the rest stays, and the collector, which runs before each capture, need not look at it
     gc.collect()
+    gc.freeze()
     with side_stream(case.device):
         impls = [prepare(case, spec, shared) for spec in case.impls()]
         if blocks:
@@ -270,20 +271,23 @@ def _check_replay(impl: TimedImpl) -> None:
 def add_ratios(rows: Sequence[LatencyRecord], control: LatencyRecord) -> list[LatencyRecord]:
     """Return the records of a case with their ratios; ``control`` is that of a repeated implementation.
 
-    A ratio is of replayed graphs where both have one, else of wall time, and is judged by the noise floor of its kind.
+    A ratio is of replayed graphs where both have one, else of wall time, and is judged by the noise floor of its kind;
+    of wall time there is none where it was measured in fewer blocks.
     Of dense layers with several implementations the fastest is the denominator.
     """
     timed = [row for row in rows if row.wall_ms]
     slowest_first = sorted(timed, key=lambda row: quantile(row.samples(), 0.5), reverse=True)
     by_role = {row.role: row for row in slowest_first if row.role != "subject"}
     repeated = next(row for row in timed if (row.layer, row.implementation) == (control.layer, control.implementation))
-    noises = {by: _ratio(control, repeated, by) for by in {records.WALL, control.common_timing(repeated)}}
+    kinds = {records.WALL, control.common_timing(repeated)}
+    complete = [by for by in kinds if len(control.samples(by)) == len(control.samples())]
+    noises = {by: _ratio(control, repeated, by) for by in complete}
     return [replace(row, **_ratios(row, by_role, noises)) if row.wall_ms else row for row in rows]
 
 
 def _ratios(row: LatencyRecord, by_role: Mapping[str, LatencyRecord], noises: Mapping[str, Ratio]) -> dict[str, Any]:
     """Return the noise floors of a timed row, and its ratios with how they compare and their verdicts, by field."""
-    floors = {"noise_floor": noises.get(row.common_timing(row)), "noise_floor_wall": noises[records.WALL]}
+    floors = {"noise_floor": noises.get(row.common_timing(row)), "noise_floor_wall": noises.get(records.WALL)}
     found: dict[str, Any] = {key: asdict(noise) for key, noise in floors.items() if noise}
     for key, role in RATIOS.items():
         other = by_role.get(role)

@@ -17,6 +17,8 @@ CASE_WARM_UP_S = {"cpu": 0.0, "cuda": 0.3}
 BLOCK_S = {"cpu": 0.02, "cuda": 0.002}
 """Seconds that an implementation runs in a block at least, well above the clock's resolution."""
 MOST_CALLS = 1000
+WALL_BLOCKS = 3
+"""Blocks of eager calls where every call has a graph: then the times of graphs are compared."""
 OUT_OF_MEMORY = "out of memory"
 LONGEST = 200
 """Characters of a status at most."""
@@ -87,22 +89,24 @@ def interleave(
 ) -> None:
     """Fill the samples of each implementation: one per block, in seconds per call.
 
-    Odd blocks run in reverse order (A B, B A, …), so that a steady drift affects all alike. On cuda each block also
-    times replays of a graph by events, or eager calls where there is no graph; one block before the first is discarded.
-    ``on_captured`` is called for each new graph before anything is timed. Raises ImplFailed with the implementation.
+    Odd blocks run in reverse order (A B, B A, …), so that a steady drift affects all alike. On cuda each block times
+    replays of a graph by events, or eager calls where there is no graph, and wall time where it is compared, else in
+    WALL_BLOCKS; one block before the first is discarded. ``on_captured`` is called for each new graph before anything
+    is timed. Raises ImplFailed with the implementation.
     """
     try:
         for number, impl in enumerate(impls):
             _prepare(impl, device, WARM_UP_S[device] + (CASE_WARM_UP_S[device] if number == 0 else 0.0))
             if device == "cuda" and _capture(impl):
                 on_captured(impl)
+        wall_blocks = WALL_BLOCKS if all(impl.graph for impl in impls) else blocks
         # a new graph empties the memory cache, and the next eager calls allocate again
         for block in range(-1 if device == "cuda" else 0, blocks):
             for impl in impls if block % 2 == 0 else reversed(impls):
-                wall_s = _wall(impl, device)
+                wall_s = [_wall(impl, device)] if block < wall_blocks else []
                 gpu_s = [_gpu(impl)] if device == "cuda" else []
                 if block >= 0:
-                    impl.wall_s.append(wall_s)
+                    impl.wall_s += wall_s
                     impl.gpu_s += gpu_s
             if block >= 0:
                 on_block(block)

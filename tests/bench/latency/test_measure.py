@@ -1,5 +1,6 @@
 """Measure one timing case: a record for each implementation, with the reason where it was not timed."""
 
+import gc
 import json
 from dataclasses import replace
 from statistics import median_high
@@ -112,6 +113,13 @@ def test_input_sets_exceed_gpu_cache(batch_size, sets, cuda, monkeypatch):
     assert record.sets == sets >= calls
     assert record.rotated_bytes == calls * one_set
     assert calls * one_set + same >= 1.5 * cache > (calls - 1) * one_set + same
+
+
+def test_collector_looks_only_at_what_a_case_makes(layers):
+    """It runs before every capture, and takes longer than a layer where it looks at all modules."""
+    gc.unfreeze()
+    measure_layer()
+    assert gc.get_freeze_count() > 10_000
 
 
 def test_wrong_impl_has_no_time(layers, monkeypatch):

@@ -41,6 +41,14 @@ def test_graphs_are_compared_with_graphs():
     assert subject.overhead_verdict == "slower"
 
 
+def test_few_eager_calls_give_no_noise_floor():
+    mqa = impl("mqa", [0.008] * 3, [0.001] * 5)
+    subject = replace(impl("subject", [0.004] * 3, [0.0012] * 5), noise_floor=None, noise_floor_wall=None)
+    subject = ratios_of(mqa, subject, mqa)
+    assert subject.overhead_by == "graph" and subject.noise_floor["value"] == pytest.approx(1.0)
+    assert subject.noise_floor_wall is None
+
+
 @pytest.mark.parametrize("order", [1, -1])
 def test_fastest_dense_implementation_is_compared(order):
     slow, fast = impl("mqa", [0.004] * 3), replace(impl("mqa", [0.002] * 3), implementation="packed")

@@ -89,6 +89,13 @@ def test_gpu_time_excludes_launch(side):
     assert many.gpu_s == pytest.approx([600e-6] * 3)
 
 
+@pytest.mark.parametrize("waits, wall_blocks", [(False, 3), (True, 5)], ids=["graphs", "one-without"])
+def test_wall_time_of_few_blocks_where_graphs_are_compared(waits, wall_blocks, side):
+    impls = [on_device(side, 1), on_device(side, 2, waits)]
+    interleave(impls, blocks=5, device="cuda")
+    assert [(len(impl.wall_s), len(impl.gpu_s)) for impl in impls] == [(wall_blocks, 5)] * 2
+
+
 def test_eager_calls_are_timed_each(side):
     one = on_device(side, 1, waits=True)
     interleave([one], blocks=3, device="cuda")
