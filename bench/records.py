@@ -79,6 +79,7 @@ class LatencyRecord(Record):
         role: ``subject``, or what subjects are compared with (implementations.ImplSpec).
         implementation_used: the path that ``implementation`` took.
         largest_share: share of the tokens of the expert with the most.
+        checked_in: the case whose check ``error`` and ``choices`` are of; None where it is this one.
         error: relative error against the reference; at most ``bound``.
         choices: numbers of routed ``tokens``, of ``clear`` choices, and of ``other`` ones than the reference's.
         backends: kernels of the fused attention core.
@@ -116,6 +117,7 @@ class LatencyRecord(Record):
     implementation: str
     implementation_used: str | None = None
     largest_share: float | None = None
+    checked_in: str | None = None
     error: float | None = None
     bound: float | None = None
     choices: dict[str, Any] | None = None

@@ -31,11 +31,17 @@ Config = AttentionConfig | ModelConfig
 class CaseTensors:
     """Parameters, references and inputs of one case, each created at its first use."""
 
-    def __init__(self, case: TimingCase, config: Config) -> None:
-        """``config`` is the subject of the case; its routing is that of all inputs. ``memo`` caches checks."""
+    def __init__(self, case: TimingCase, config: Config, before: "CaseTensors | None" = None) -> None:
+        """``config`` is the subject of the case; its routing is that of all inputs. ``memo`` caches checks.
+
+        Parameters that ``before``, the tensors of another case, has for configurations of this one are not drawn again.
+        """
         self.case, self.config = case, config
         self.dtype = DTYPES[case.dtype]
         self._states: dict[Config, Mapping[str, Tensor]] = {}
+        if before and all(getattr(case, name) == getattr(before.case, name) for name in ("subject", "dtype", "device")):
+            own = {spec.config for spec in case.impls()}
+            self._states = {config: state for config, state in before._states.items() if config in own}
         self._references: dict[tuple[Config, torch.dtype], nn.Module] = {}
         self.memo: dict[Any, Any] = {}
         self._caches: dict[Any, list[KeyValueCache]] = {}

@@ -36,6 +36,8 @@ GATHERED_BYTES = {"cpu": 2**30, "cuda": 8 * 2**30}
 """Memory for the float64 weights that the reference gathers for each token, which limits the tokens checked."""
 CHECKED_ROWS = 64
 """Rows of the timed call that are checked, in its first, middle and last sequence together."""
+SHORT = "short"
+"""What the results of the reference on a short input are remembered by."""
 
 
 Results = Callable[..., Sequence[Tensor]]
@@ -64,6 +66,11 @@ class CheckResult:
         if not self.error <= self.bound:
             return f"wrong: relative error {self.error:.1e} of {self.what}, {self.bound:.1e} allowed"
         return None
+
+
+def checked_tokens(case: TimingCase) -> int:
+    """Return how many tokens of a model's last sequence are checked."""
+    return min(case.seq_len, MODEL_TOKENS[case.device])
 
 
 def relative_error(found: Tensor, expected: Tensor, scale: float = 0.0) -> float:
@@ -130,12 +137,13 @@ class CorrectnessCheck:
         """Check what the implementation ``found`` on its choices, each result with a name and a factor on its cap.
 
         The plain reference runs once for all implementations of a configuration, the exact one once for all that
-        choose alike. ``rows`` are the tokens of the results, where choices are of more.
+        choose alike; of its ``results`` the first are ``found``. ``rows`` are the tokens of the results, where choices
+        are of more.
 
         Returns:
             The ``results`` of the reference on the implementation's choices, and the errors of the plain reference.
         """
-        memo, key = self.shared.memo, (key, self.config)
+        memo, key = self.shared.memo, (key, self.case.which, self.config)
         if key not in memo:
             by_plain, plain_chosen, _ = trace_routing(self.plain, lambda: results(self.plain, *inputs))
             exact, counts = self._replay(results, inputs, plain_chosen, rows)
@@ -144,7 +152,7 @@ class CorrectnessCheck:
         if not _same_selection(chosen, plain_chosen):
             exact, counts = self._replay(results, inputs, chosen, rows)
         self.seen.update(counts)
-        for error, own, (what, times) in zip(relative_errors(found, exact), errors, limits, strict=False):
+        for error, own, (what, times) in zip(relative_errors(found, exact[: len(found)]), errors, limits, strict=False):
             self._add_error(error, own, what, times)
         return exact, errors
 
@@ -154,7 +162,7 @@ class CorrectnessCheck:
         """Check ``results`` on short inputs and return what _compare returns."""
         module = self.run.module
         found, chosen, self.backends = trace_routing(module, lambda: results(module, *inputs))
-        return self._compare(f"short {self.case.which}", found, chosen, results, inputs, limits)
+        return self._compare(SHORT, found, chosen, results, inputs, limits)
 
     def _replay(
         self, results: Results, inputs: Sequence[Tensor], chosen: Sequence[Tensor], rows: Sequence[int]
@@ -215,7 +223,7 @@ class CorrectnessCheck:
     def _check_model(self) -> None:
         """Check a model block by block: each reads what the plain reference's block reads."""
         run = self.run
-        length = MODEL_TOKENS[self.case.device]
+        length = checked_tokens(self.case)
         short = tuple(x[-1:, :length] if x.dim() == 2 else x[-1:] for x in run.inputs[0])
         key = ("blocks", self.config)
         if key not in self.shared.memo:
@@ -234,7 +242,7 @@ class CorrectnessCheck:
         if all(a.shape[1:] == b.shape[1:] for a, b in zip(short, run.inputs[0], strict=True)):
             whole, chosen, _ = trace_routing(run.module, lambda: forward(run.module, *run.inputs[0]))
             limits = [(f"{what} in the timed call", MODEL_CAP) for what in names]
-            self._compare("last", whole, [one[-1:] for one in chosen], forward, short, limits)
+            self._compare(SHORT, whole, [one[-1:] for one in chosen], forward, short, limits)
 
 
 def replay_error(run: Run, captured: Capture) -> float:

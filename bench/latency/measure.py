@@ -4,7 +4,6 @@ import gc
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -45,7 +44,8 @@ class TimedImpl(TimedCall):
     """An implementation of a case: its correctness check and its samples.
 
     ``run`` is None where it is not timed, for ``status``. ``has_same_bits``: whether a second run gave the same bits.
-    ``kernels``: the time of each kernel of one call, where it was profiled.
+    ``checked_in``: the case that ``checked`` is of, where that is an earlier one. ``kernels``: the time of each kernel
+    of one call, where it was profiled.
     """
 
     case: TimingCase
@@ -55,6 +55,7 @@ class TimedImpl(TimedCall):
     impl_used: str | None = None
     largest_share: float | None = None
     checked: correctness.CheckResult | None = None
+    checked_in: str | None = None
     peak_memory: int | None = None
     replay_error: float | None = None
     has_same_bits: bool | None = None
@@ -68,7 +69,8 @@ class TimedImpl(TimedCall):
         found: dict[str, Any] = {}
         if self.checked:
             choices = self.checked.choices
-            found |= {"backends": list(self.checked.backends), "choices": choices if choices["tokens"] else None}
+            found |= {"checked_in": self.checked_in, "backends": list(self.checked.backends)}
+            found["choices"] = choices if choices["tokens"] else None
             if not self.checked.wrong:
                 found |= {"error": self.checked.error, "bound": self.checked.bound}
         if run:
@@ -109,6 +111,35 @@ class TimedImpl(TimedCall):
             raise DeviceLost(f"{self.name}: {self.status}") from error
 
 
+class Shared:
+    """What the cases of a run share: weights of cases that follow one another, and checks of models."""
+
+    def __init__(self) -> None:
+        self._tensors: CaseTensors | None = None
+        self._checks: dict[tuple, tuple[str, correctness.CheckResult]] = {}
+
+    def tensors(self, case: TimingCase) -> CaseTensors:
+        """Return the tensors of a case; the passes of a model that follow one another have the same."""
+        if case.subject == "model":
+            case = replace(case, which="forward", blocks=None)
+        if self._tensors is None or self._tensors.case != case:
+            self._tensors = CaseTensors(case, case.config, self._tensors)
+        return self._tensors
+
+    def check(self, run: Run) -> tuple[str, correctness.CheckResult]:
+        """Return the case in which a run was checked, and the check.
+
+        A model that is beside several others is checked once, and so are its lengths beyond those that a check reads.
+        """
+        case, spec = run.case, run.spec
+        if case.subject == "layer":
+            return case.key, correctness.CorrectnessCheck(run).check()
+        key = (spec.config, spec.impl, case.which, case.dtype, case.device, correctness.checked_tokens(case))
+        if key not in self._checks:
+            self._checks[key] = case.key, correctness.CorrectnessCheck(run).check()
+        return self._checks[key]
+
+
 def measure_case(
     case: TimingCase,
     peaks: Peaks | None,
@@ -116,18 +147,20 @@ def measure_case(
     environ: records.Environment,
     blocks: int,
     on_block: Callable[[int], None] = lambda block: None,
+    shared: Shared | None = None,
 ) -> list[LatencyRecord]:
     """Return a record for each implementation: checked against the reference first, then timed with the others.
 
-    Without ``blocks`` nothing is timed: each is checked once more. ``on_block`` is called after each block. Raises
-    DeviceLost where an implementation leaves the device unusable for this process.
+    Without ``blocks`` nothing is timed: each is checked once more. ``on_block`` is called after each block. ``shared``
+    is what earlier cases made. Raises DeviceLost where an implementation leaves the device unusable for this process.
     """
-    shared, control = _make_tensors(case), None
+    shared, control = shared or Shared(), None
+    tensors = shared.tensors(case)
     # what the last case left; the rest stays, and the collector, which runs before each capture, need not look at it
     gc.collect()
     gc.freeze()
     with side_stream(case.device):
-        impls = [prepare(case, spec, shared) for spec in case.impls()]
+        impls = [prepare(case, spec, tensors, shared) for spec in case.impls()]
         if blocks:
             control = _time_together(
                 impls, blocks=blocks, device=case.device, on_block=on_block, on_captured=_check_replay
@@ -139,19 +172,6 @@ def measure_case(
                 _check_again(impl)
     rows = [impl.record(peaks, blocks, environ) for impl in impls]
     return add_ratios(rows, control.record(peaks, blocks, environ)) if control else rows
-
-
-def _make_tensors(case: TimingCase) -> CaseTensors:
-    """Return the tensors of a case; the passes of a model that follow one another share theirs."""
-    if case.subject == "layer":
-        _model_tensors.cache_clear()
-        return CaseTensors(case, case.config)
-    return _model_tensors(replace(case, which="forward", blocks=None), case.config)
-
-
-@lru_cache(maxsize=1)
-def _model_tensors(case: TimingCase, config: Any) -> CaseTensors:
-    return CaseTensors(case, config)
 
 
 def _profile(impls: Sequence[TimedImpl]) -> None:
@@ -181,7 +201,7 @@ def _check_again(impl: TimedImpl) -> None:
         impl.fail(error)
 
 
-def prepare(case: TimingCase, spec: ImplSpec, shared: CaseTensors) -> TimedImpl:
+def prepare(case: TimingCase, spec: ImplSpec, tensors: CaseTensors, shared: Shared) -> TimedImpl:
     """Return the implementation with its correctness check, ready to be timed if that is passed."""
     impl = TimedImpl(spec.label, None, case=case, spec=spec)
     try:
@@ -189,15 +209,16 @@ def prepare(case: TimingCase, spec: ImplSpec, shared: CaseTensors) -> TimedImpl:
             # freed memory holds NaN, so that what an implementation does not write is NaN
             torch.full((POISON_BYTES // 4,), math.nan, device=case.device)
         if spec.role in records.ROLES:
-            impl.largest_share = shared.largest_share
-        run = make_run(case, spec, shared)
-        checked = correctness.CorrectnessCheck(run).check()
+            impl.largest_share = tensors.largest_share
+        run = make_run(case, spec, tensors)
+        checked_in, checked = shared.check(run)
         # the check is short; whether the call fits into memory shows only at full size
         impl.peak_memory = _peak_memory(run, case.device)
     except Exception as error:
         impl.fail(error)
         return impl
     impl.impl_used, impl.checked = run.impl_used(), checked
+    impl.checked_in = checked_in if checked_in != case.key else None
     if checked.wrong:
         impl.status = checked.wrong
     else:

@@ -63,7 +63,7 @@ class TimingSession:
         self.path, self.within = path, within
         self.parent = watched.worker() if path else {}
         self.started = self.parent.get("started") or time.time()
-        self.done = read_finished(path)
+        self.done, self.shared = read_finished(path), measure.Shared()
         self.printed: list[LatencyRecord] = []
         # what follows the time: a line for each missing case
         self.remark = f", records in {path}" if path else ""
@@ -123,7 +123,7 @@ class TimingSession:
                 raise RuntimeError(self.parent["reason"])
             peaks = self.peaks_of(case.dtype, case.device) if blocks else None
             found = measure.measure_case(
-                case, peaks, environ=self.environ, blocks=blocks, on_block=self._telemetry.sample
+                case, peaks, environ=self.environ, blocks=blocks, on_block=self._telemetry.sample, shared=self.shared
             )
         except Exception as error:
             status = format_status(error)

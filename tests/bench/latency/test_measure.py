@@ -3,6 +3,7 @@
 import gc
 import json
 from dataclasses import replace
+from itertools import product
 from statistics import median_high
 from types import SimpleNamespace
 
@@ -186,13 +187,19 @@ def test_model_is_timed(which, device, dtype, request, monkeypatch):
     assert record.tokens == 14 and record.timed_by == {"cpu": "wall", "cuda": "graph"}[device]
 
 
-def test_passes_of_a_model_share_one_preparation(monkeypatch):
-    """Beside its dense model, which has parameters of its own."""
+def test_cases_of_models_share_weights_and_checks(monkeypatch):
+    """Two routed models beside one dense model, each with parameters of its own, forward and in training."""
     dense = make_config(MODEL_FIELDS["masked-mha"])
-    routed = make_config(MODEL_FIELDS["masked-moa"])
-    specs = [ImplSpec("routed", routed, "grouped", "subject"), ImplSpec("dense", dense, "fused", "dense")]
-    monkeypatch.setattr(TimingCase, "impls", lambda self: specs)
-    monkeypatch.setattr(TimingCase, "config", routed)
+    routed = {name: make_config(MODEL_FIELDS["masked-moa"] | {"num_layers": i}) for i, name in enumerate("ab", 1)}
+    monkeypatch.setattr(
+        TimingCase,
+        "impls",
+        lambda self: [
+            ImplSpec(self.name, routed[self.name], "grouped", "subject"),
+            ImplSpec("dense", dense, "fused", "dense"),
+        ],
+    )
+    monkeypatch.setattr(TimingCase, "config", property(lambda self: routed[self.name]))
     built, plain = [], case_tensors.build
 
     def build(config, *, device, **how):
@@ -201,9 +208,24 @@ def test_passes_of_a_model_share_one_preparation(monkeypatch):
         return plain(config, device=device, **how)
 
     monkeypatch.setattr(case_tensors, "build", build)
-    for which in ("forward", "both"):
-        case = TimingCase("model", "tiny", **TINY | dict(which=which, routing="natural"))
-        subject, other = measure.measure_case(case, PEAKS, environ=ENVIRONMENT, blocks=2)
+    shared, found = measure.Shared(), {}
+    for name, which in product("ab", ("forward", "both")):
+        case = TimingCase("model", name, **TINY | dict(which=which, routing="natural"))
+        subject, other = measure.measure_case(case, PEAKS, environ=ENVIRONMENT, blocks=2, shared=shared)
         assert (subject.status, other.status) == ("timed", "timed")
         assert subject.to_dense["value"] > 0 and subject.to_dense_verdict and other.to_dense is None
-    assert built == [routed, dense]
+        assert subject.checked_in is None
+        found[name, which] = other
+    assert built == [routed["a"], dense, routed["b"]]
+    for which in ("forward", "both"):
+        first, second = found["a", which], found["b", which]
+        assert (first.checked_in, second.checked_in) == (None, first.cell)
+        assert (first.error, first.bound, first.backends) == (second.error, second.bound, second.backends)
+
+
+def test_layers_are_checked_at_every_length(layers):
+    shared = measure.Shared()
+    for seq_len in (7, 9):
+        case = TimingCase("layer", "some", **TINY | {"seq_len": seq_len})
+        found = measure.measure_case(case, PEAKS, environ=ENVIRONMENT, blocks=2, shared=shared)
+        assert {one.checked_in for one in found} == {None}
