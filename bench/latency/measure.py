@@ -156,8 +156,10 @@ def measure_case(
     """
     shared, control = shared or Shared(), None
     tensors = shared.tensors(case)
-    # what the last case left; the rest stays, and the collector, which runs before each capture, need not look at it
+    # what the last case left; torch compiles a function for at most eight shapes
+    torch.compiler.reset()
     gc.collect()
+    # what stays: the collector, which runs before each capture, need not look at it
     gc.freeze()
     with side_stream(case.device):
         impls = [prepare(case, spec, tensors, shared) for spec in case.impls()]

@@ -33,8 +33,11 @@ def moa(layer: nn.Module, inputs: Inputs) -> Queries:
 
 def _run(plain: Callable, layer: nn.Module, inputs: Inputs) -> Queries:
     # nothing runs on meta, and a graph that is traced already needs none of its own
-    is_plain = inputs.query.is_meta or torch.compiler.is_compiling()
-    return (plain if is_plain else _compile(plain))(layer, inputs)
+    if inputs.query.is_meta or torch.compiler.is_compiling():
+        return plain(layer, inputs)
+    # torch would trace the code of a mode into the graph
+    with torch._C.DisableTorchFunction():
+        return _compile(plain)(layer, inputs)
 
 
 @cache

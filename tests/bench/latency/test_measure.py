@@ -2,8 +2,12 @@
 
 import gc
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from statistics import median_high
 from types import SimpleNamespace
 
@@ -136,6 +140,17 @@ def test_wrong_impl_has_no_time(layers, monkeypatch):
     assert loop.status == "wrong: relative error 5.0e-01 of the output, 1.0e-01 allowed"
     assert loop.wall_ms is loop.overhead is None and found["mha fused"].wall_ms
     assert [line for record in found.values() for line in record.failures] == [f"{loop.cell}, some loop: {loop.status}"]
+
+
+def test_compiled_implementations_are_checked_and_timed():
+    """Routing is recorded while torch traces the layer, and torch compiles a function for at most eight shapes."""
+    # where kernels are interpreted, implementations for a GPU run on the CPU
+    environ = os.environ | {"TRITON_INTERPRET": "1", "JAXTYPING_DISABLE": "1"}
+    command = [sys.executable, "-m", "tests.bench.latency.compiled_rows"]
+    done = subprocess.run(command, cwd=Path(__file__).parents[3], env=environ, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    cases = [("some", "forward"), ("all", "both"), ("heads", "forward"), ("dense", "both")]
+    assert json.loads(done.stdout) == [[*case, "compiled", "timed"] for case in cases]
 
 
 @pytest.mark.parametrize("error, status", [
