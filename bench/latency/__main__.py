@@ -4,7 +4,7 @@
     python -m bench.latency --layer moa-8K8E128D --seq-len 128 512
     python -m bench.latency --model moa-8K8E128D --pass both
     python -m bench.latency --device cuda --record
-    python -m bench.latency --within 300 --order value --out-dir DIR
+    python -m bench.latency --within 300 --out-dir DIR
     python -m bench.latency --estimate --on "H100 SXM"  arithmetic, no measurement
     python -m bench.latency --estimate config.json --seq-len 4096 --on "H100 SXM"
     python -m bench.latency campaign --out-dir DIR      all GPU measurements of the report
@@ -92,7 +92,6 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     out.add_argument(
         "--hardware", choices=HARDWARE, metavar="NAME", help="data sheet of --list that replaces measured peaks"
     )
-    out.add_argument("--order", choices=("given", "value"), default="given", help="(default: given)")
     store = out.add_mutually_exclusive_group()
     schedule.add_options(store, "--json", "--out-dir")
     store.add_argument("--record", action="store_true", help="the same in a file under reports/records")
@@ -235,8 +234,7 @@ def _make_cases(args: argparse.Namespace) -> list[TimingCase]:
     if args.model:
         names = implementations.timed_models() if args.model == ["all"] else args.model
         found += model_cases(names, args.seq_len, args.passes, **how)
-    found = [replace(case, batch_size=args.batch_size or max(1, args.tokens // case.seq_len)) for case in found]
-    return schedule.by_value(found) if args.order == "value" else found
+    return [replace(case, batch_size=args.batch_size or max(1, args.tokens // case.seq_len)) for case in found]
 
 
 def _target_cases(args: argparse.Namespace) -> list[TimingCase]:

@@ -40,7 +40,8 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     schedule.add_options(out, "--device", default="cuda")
     dtypes = ("bfloat16", "float16", "float32")
     schedule.add_options(out, "--dtype", choices=dtypes, default="bfloat16", help="(default: %(default)s)")
-    default = ", ".join(f"{schedule.read_parts()[part]['tokens']} for {part}" for part in schedule.TIMED_PARTS)
+    tokens = {part["subject"]: part["tokens"] for part in schedule.timed_parts().values()}
+    default = ", ".join(f"{number} of a {subject}" for subject, number in tokens.items())
     schedule.add_options(out, "--tokens", help=f"tokens of a call (default: {default})")
     out.add_argument(
         "--list", action="store_true", help="list the cases with their expected seconds; with --brief the sums"
@@ -60,17 +61,28 @@ def command(args: argparse.Namespace, argv: Sequence[str] = ()) -> Result | Call
 
     def cases() -> list[list[TimingCase]]:
         print(describe_cache(), file=sys.stderr)
-        return [list(part) for part in parts.values()]
+        runnable = [[case for case in part if _runs_here(case)] for part in parts.values()]
+        return [part for part in runnable if part]
 
     return schedule.plan_cases(args, argv, cases)
 
 
 def _part_cases(part: str, args: argparse.Namespace) -> dict[TimingCase, float]:
     """Return the cases of a part with the seconds that each is expected to take."""
-    if part in schedule.TIMED_PARTS:
+    if part in schedule.timed_parts():
         return schedule.part_cases(part, args.device, args.dtype, args.tokens)
     checks = gates.check_cases(gates.LAYERS, args.device, dict.fromkeys((args.dtype, *gates.DTYPES[args.device])))
     return dict.fromkeys(checks, schedule.read_parts()[part]["seconds"])
+
+
+def _runs_here(case: TimingCase) -> bool:
+    """Return whether the requested implementations of a case run on its device; the reason is reported on stderr."""
+    try:
+        case.impls()
+    except UsageError as error:
+        print(f"skipped, {error}: {case.key}", file=sys.stderr)
+        return False
+    return True
 
 
 @dataclass(frozen=True)

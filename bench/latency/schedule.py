@@ -22,8 +22,6 @@ from headcount.models.configs.presets import preset
 
 TOKENS = {"cpu": 1024, "cuda": 16384}
 """Tokens of a call by default."""
-TIMED_PARTS = ("models", "layers")
-"""The parts of a campaign that are timed; the other one checks."""
 BLOCKS = 20
 DTYPE = {"cpu": "float32", "cuda": "bfloat16"}
 """The dtype that a device times by default."""
@@ -60,32 +58,27 @@ def part_cases(
     """
     found = {}
     values = read_parts()[part]
-    most, without = tokens or values["tokens"], tuple(values["without"])
-    subject = part.removesuffix("s")
+    subject, most, without = values["subject"], tokens or values["tokens"], tuple(values.get("without", ()))
     for row in values["cases"]:
+        requested = tuple(row["implementation"]) if "implementation" in row else None
         routings = row.get("routing", ["natural" if subject == "model" else "balanced"])
-        for seq_len, name, which, routing in product(row["seq_len"], row["name"], row["pass"], routings):
+        for name, seq_len, which, routing in product(row["name"], row["seq_len"], row["pass"], routings):
             has_fixed_length = subject == "model" and set(preset(name).lengths) == {"batch_size"}
             length = seq_len if has_fixed_length else min(seq_len, most)
             shape = length, max(1, most // length), dtype, which, device, routing
-            case = TimingCase(subject, name, *shape, blocks=row.get("blocks"), without=without)
+            case = TimingCase(subject, name, *shape, requested, blocks=row.get("blocks"), without=without)
             found[case] = row["seconds"]
     return found
 
 
+def timed_parts() -> dict[str, dict[str, Any]]:
+    """Return the parts of a campaign that are timed; the other one checks."""
+    return {name: part for name, part in read_parts().items() if "cases" in part}
+
+
 def campaign_cases(device: str = "cuda", dtype: str = "bfloat16", tokens: int | None = None) -> list[TimingCase]:
     """Return the timing cases of every part of gpu_cases.toml."""
-    return [case for part in TIMED_PARTS for case in part_cases(part, device, dtype, tokens)]
-
-
-def by_value(cases: Sequence[TimingCase]) -> list[TimingCase]:
-    """Return ``cases`` in the order of the campaign; those that it does not list come last, in their own order."""
-    order = [_identity(case) for case in campaign_cases()]
-    return sorted(cases, key=lambda case: order.index(_identity(case)) if _identity(case) in order else len(order))
-
-
-def _identity(case: TimingCase) -> tuple:
-    return case.subject, case.name, case.seq_len, case.which, case.routing, case.blocks
+    return [case for part in timed_parts() for case in part_cases(part, device, dtype, tokens)]
 
 
 def in_worker(device: str, argv: Sequence[str]) -> Callable[[], int] | None:

@@ -116,7 +116,7 @@ class TimingSession:
         """Run and store one case."""
         began, blocks = time.time(), self.blocks if case.blocks is None else case.blocks
         # a case that hangs is given up; a new process knows no longest one, and a model of billions takes minutes
-        limit_s = 4 * self._longest_s(case) + (60 if case.subject == "layer" else 600)
+        limit_s = 4 * self._longest_s(case) + (120 if case.subject == "layer" else 600)
         watched.begin_step(case.key, min(limit_s, self._left_s()))
         try:
             if self.parent.get("step") == case.key:

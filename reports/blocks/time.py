@@ -16,7 +16,7 @@ from headcount.bench.column import INTERVAL, Column, plural
 from headcount.bench.hardware import HARDWARE
 from headcount.bench.latency import efficiencies, roofline, table
 from headcount.bench.latency.implementations import layer_impls, model_impls
-from headcount.bench.latency.schedule import TIMED_PARTS, read_parts
+from headcount.bench.latency.schedule import campaign_cases
 from headcount.bench.latency.statistics import paired_ratio, quantile
 from headcount.bench.latency.table import median_ms
 from headcount.bench.performance import model, sources
@@ -145,14 +145,10 @@ def _unmeasured_rows(rows: Sequence[LatencyRecord]) -> list[dict[str, Any]]:
     """Return a row for each model and layer of the campaign with the passes that have no time."""
     measured = {(row.subject, row.name, row.which) for row in rows if row.wall_ms}
     passes: dict[tuple[str, str, int], dict[str, None]] = {}
-    for part in TIMED_PARTS:
-        subject = part.removesuffix("s")
-        for case in read_parts()[part]["cases"]:
-            for name in case["name"]:
-                missing = [which for which in case["pass"] if (subject, name, which) not in measured]
-                if missing:
-                    length = OVERVIEW_LENGTH if subject == "layer" else _nearest_length(case["seq_len"])
-                    passes.setdefault((subject, name, length), {}).update(dict.fromkeys(missing))
+    for case in campaign_cases():
+        if (case.subject, case.name, case.which) not in measured:
+            length = OVERVIEW_LENGTH if case.subject == "layer" else case.seq_len
+            passes.setdefault((case.subject, case.name, length), {})[case.which] = None
     found = []
     for (subject, name, length), missing in passes.items():
         compared = find_compared(subject, name)

@@ -1,7 +1,6 @@
 """A campaign on the fake device: its order, its time limit, and its records."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -9,7 +8,7 @@ from headcount.bench import records
 from headcount.bench.latency import gates, schedule
 from headcount.bench.latency.__main__ import main
 from headcount.bench.latency.campaign import describe_cache
-from headcount.bench.latency.schedule import by_value, campaign_cases
+from headcount.bench.latency.schedule import campaign_cases
 from headcount.bench.latency.timing_cases import TimingCase
 
 SHAPES = [(7, "forward", None), (16, "decode", None), (5, "both", None), (7, "forward", 3)]
@@ -23,7 +22,7 @@ CASES = [
 def small_campaign(cuda, quick, monkeypatch):
     """List few small cases, and checks of one layer."""
     parts = {"models": CASES[:2], "layers": CASES[2:]}
-    monkeypatch.setattr(schedule, "part_cases", lambda part, *_: dict.fromkeys(parts[part], 4.0))
+    monkeypatch.setattr(schedule, "part_cases", lambda part, *_: dict.fromkeys(parts.get(part, ()), 4.0))
     monkeypatch.setattr(gates, "LAYERS", ("dense",))
     monkeypatch.setattr(gates, "SHAPES", ((7, 2, "balanced"), (1, 1, "balanced")))
     return cuda
@@ -79,24 +78,26 @@ def test_compiled_kernels_are_counted(small_campaign, tmp_path, monkeypatch, cap
 def test_list_states_expected_seconds(capsys):
     argv = ["campaign", "--list", "--part", "checks", "models"]
     assert main([*argv, "--brief"]) == 0
-    # 96 checks of 1.5 s each
+    # 96 checks of 0.7 s each
     brief = capsys.readouterr().out.strip()
-    assert brief.startswith("Estimate on an NVIDIA H200: checks 144 s (96 cases), models 5")
+    assert brief.startswith("Estimate on an NVIDIA H200: checks 67 s (96 cases), models ")
     assert main([*argv, "--format", "json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     checks, models = (table["rows"] for table in printed["tables"])
-    assert (len(checks), len(models), checks[0]["seconds"]) == (96, 46, 1.5)
-    assert models[0] == {"case": "model moh-dit-b2-75 T256 B16 bfloat16 forward cuda natural", "seconds": 12}
+    assert (len(checks), len(models), checks[0]["seconds"]) == (96, 46, 0.7)
+    assert models[0] == {"case": "model moh-dit-b2-75 T256 B16 bfloat16 both cuda natural", "seconds": 6}
     total_s = sum(row["seconds"] for row in checks + models)
     assert f"; {total_s:.0f} s in all. Nothing was measured." in brief
 
 
 def test_listed_cases_are_distinct_and_ordered():
     cases = campaign_cases()
-    assert len(cases) == len({case.key for case in cases}) == 46 + 161
-    assert [(case.name, case.seq_len, case.which) for case in cases[:2]] == [
-        ("moh-dit-b2-75", 256, "forward"), ("moh-dit-b2-75", 256, "both"),
+    assert len(cases) == len({case.key for case in cases}) == 46 + 161 + 4
+    assert [(case.name, case.seq_len, case.which) for case in cases[:3]] == [
+        ("moh-dit-b2-75", 256, "both"), ("moh-dit-b2-75", 256, "forward"), ("moh-dit-l2-75", 256, "forward"),
     ]  # fmt: skip
+    assert {case.which for case in cases if case.requested} == {"forward", "both"}
+    assert {case.requested for case in cases if case.requested} == {("compiled", "triton")}
     # every routed model has a dense one beside it, and no implementation that was measured before
     for case in cases:
         if case.subject == "model":
@@ -109,9 +110,3 @@ def test_tokens_limit_every_case():
     for case in campaign_cases(tokens=64):
         fixed = case.subject == "model" and set(case.config.lengths) == {"batch_size"}
         assert case.batch_size == 1 if fixed else case.batch_size * case.seq_len <= 64
-
-
-def test_order_value_is_that_of_the_campaign():
-    cases = campaign_cases()
-    others = [replace(cases[0], name=name) for name in ("moa-7K", "moa-3K")]
-    assert by_value([others[0], *cases[::-1], others[1]]) == [*cases, *others]

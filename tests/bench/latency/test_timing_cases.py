@@ -85,8 +85,6 @@ def cases(*argv):
      "model llm-s T7 B3 both; model dit-s2 T256 B1 both"),
     ("--layer mha-base --model llm-s --seq-len 7 --pass forward", "layer mha-base T7 B146 forward; "
      "model llm-s T7 B146 forward"),
-    ("--layer moa-8K32E128D moa-8K8E128D --seq-len 128 --pass forward --tokens 128 --order value",
-     "layer moa-8K8E128D T128 B1 forward; layer moa-8K32E128D T128 B1 forward"),
 ], ids=str)  # fmt: skip
 def test_cases_of_options(argv, keys):
     def key(text):
