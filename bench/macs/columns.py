@@ -83,8 +83,8 @@ def with_accounts(
 
 
 def account_column(name: str, given: Assumptions) -> Column:
-    """Return the column of an account, of rows that have ``accounts``."""
-    return replace(ACCOUNTS[name].column(given), value=partial(_account, name))
+    """Return the column of an account, of rows that have ``accounts``; as one asked for, it is never hidden."""
+    return replace(ACCOUNTS[name].column(given), value=partial(_account, name), priority=0)
 
 
 def _account(name: str, row: Any) -> Any:

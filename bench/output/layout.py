@@ -30,7 +30,7 @@ class Style:
 
     ``width``: of the terminal in characters, None for no limit. ``unit``: raw for integers, M, G, or auto for integers
     where they fit and M or G where they do not. ``flops``: print FLOPs instead of MACs. ``colour``: colour the
-    verdicts. ``hints``: notes name command-line options.
+    verdicts. ``hints``: notes name command-line options. ``wide``: hide no column.
     """
 
     width: int | None = None
@@ -38,6 +38,7 @@ class Style:
     flops: bool = False
     colour: bool = False
     hints: bool = True
+    wide: bool = False
 
     @classmethod
     def of(cls, stream: TextIO, wide: bool = False, **choices: Any) -> "Style":
@@ -48,7 +49,7 @@ class Style:
         terminal = stream.isatty()
         is_limited = not wide and (terminal or "COLUMNS" in os.environ)
         width = shutil.get_terminal_size((80 if terminal else 0, 0)).columns or None if is_limited else None
-        return cls(width=width, colour=terminal and not os.environ.get("NO_COLOR"), **choices)
+        return cls(width=width, colour=terminal and not os.environ.get("NO_COLOR"), wide=wide, **choices)
 
     @property
     def note_width(self) -> int:
@@ -71,8 +72,8 @@ def in_flops(column: Column) -> Column:
 
 
 def scaled(column: Column, unit: str) -> Column:
-    """Return ``column`` in M or G; a column that counts nothing as it is."""
-    if not column.of:
+    """Return ``column`` in M or G; a column that counts nothing, or is in M or G, as it is."""
+    if not column.of or column.scale > 1:
         return column
     what = column.unit.replace("bytes", f"{unit}B", 1) if "bytes" in column.unit else f"{unit} {column.unit}".strip()
     width = len(f"{largest_reserved(column) // UNITS[unit]:,}.") + DIGITS if column.width else 0
@@ -136,7 +137,8 @@ def fit(
         visible = {i: _abbreviate(column, style, largest) for i, column in visible.items()}
         sizes = {i: widths(column) for i, column in visible.items()}
     # the first column names the rows
-    hideable = sorted((i for i in visible if i and columns[i].priority), key=lambda i: (columns[i].priority, i))
+    may_hide = [i for i in visible if i and columns[i].priority and not style.wide]
+    hideable = sorted(may_hide, key=lambda i: (columns[i].priority, i))
     while free_width() < 0 and hideable:
         i = hideable.pop()
         del visible[i], sizes[i]

@@ -1,6 +1,7 @@
 """headcount count of several targets, and at several points: rows, columns, formats and the plot."""
 
 import json
+import re
 
 import pytest
 
@@ -75,6 +76,32 @@ def test_lengths_share_their_unit_in_papers(capsys):
     text = capsys.readouterr().out
     assert rf"llama3-8b & {macs[0] / 1e9:,.2f} & {macs[1] / 1e9:,.2f} \\" in text
     assert r"target & G & G \\" in text
+
+
+@pytest.mark.parametrize(
+    ("form", "unit"), [("text", "M"), ("md", "M"), ("latex", "M"), ("md", "auto"), ("latex", "auto")]
+)
+def test_every_format_prints_all_columns_asked_for(form, unit, monkeypatch, capsys):
+    # narrower than the table
+    monkeypatch.setenv("COLUMNS", "100")
+    layers, lengths = ["mha:h=8,d_h=64,d_m=512", "mha:h=16,d_h=64,d_m=1024"], (512, 2048, 8192)
+    names = ["macs", "flops", "params", "active_params", "kv_bytes"]
+    words = [*layers, "--vary", "T=512,2048,8192", "--across", "T", "--unit", unit, "--columns", *names]
+    assert main([*words, "--format", form]) == 0
+    expected = []
+    for h in (8, 16):
+        macs = [mha(T, h, 64, 64 * h) for T in lengths]
+        flops, cache = [2 * x for x in macs], [2 * 2 * 64 * h * T for T in lengths]
+        params = 2 * [4 * (64 * h) ** 2 + 3 * 64 * h + 64 * h]
+        # by itself a column is in G from 10^11 and in M from 10^7
+        of_costs, of_params = (1e6, 1e6) if unit == "M" else (1e9, 1)
+        cells = [f"{x / of_costs:,.2f}" for x in (*macs, *flops)]
+        cells += [f"{x / of_params:,.{0 if of_params == 1 else 2}f}" for x in params]
+        expected.append([*cells, *(f"{x / 1e6:,.2f}" for x in cache)])
+    between = {"text": r"\s+", "md": r"\s*\|\s*", "latex": r" & | \\\\"}[form]
+    lines = [re.split(between, line.strip(" |")) for line in capsys.readouterr().out.splitlines()]
+    found = [[cell for cell in line if re.fullmatch(r"[\d,]+(\.\d\d)?", cell)] for line in lines]
+    assert [numbers for numbers in found if len(numbers) > 2] == expected
 
 
 def test_files_for_machines_have_a_row_for_each_value(capsys):
