@@ -87,6 +87,8 @@ class FakeWeights(fake_tensor.FakeTensorMode):
 
     def __init__(self, seed: int) -> None:
         super().__init__(allow_non_fake_inputs=True)
+        # its weak references to weights would keep these from being converted
+        self.fake_tensor_converter.set_tensor_memo = lambda *_: None
         self.has_drawn = False
         self._generator = torch.Generator().manual_seed(seed)
 

@@ -101,18 +101,25 @@ def count_model(model: Model, counters: Sequence[str], device: str | None = None
     with one_thread():
         call, where, why = _count_by_headcount(model, record, tools, device)
         count = call.headcount
+
+        def on(device: str) -> RecordedCall:
+            return call if device == where else record(device)
+
         exact = count.macs if model.closed_form is None else model.closed_form.macs
         # a module that needs values has run with them
         known = device or (where if where not in (META, FAKE) else None)
         places = {tool: tool_device(tool, model, known, exact) for tool in tools}
         places |= {tool: (where, None) for tool in tools if tool.NAME == HEADCOUNT}
         found: dict[ModuleType, ToolCount] = {}
+        # one that reads values does not run on meta
+        without_weights = where if where == FAKE else META
         for (there, reason), here in _by_place(places).items():
+            there = without_weights if there == META else there
             try:
-                recorded = call if there == where else record(there)
+                recorded = on(there)
             except UserCodeError as error:
-                there, reason = META, str(error)
-                recorded = record(META)
+                there, reason = without_weights, str(error)
+                recorded = on(there)
             for tool in here:
                 found[tool] = replace(recorded.count(tool, exact, model.closed_form), device=there, why_there=reason)
     notes = (*(count.notes or ()), *(_drawn_note(model, call) if where == FAKE else ()))

@@ -273,7 +273,13 @@ class Normed(nn.Module):
         super().__init__()
         self.inner = nn.utils.weight_norm(nn.Linear(5, 7, bias=False, device="meta"))
     def forward(self, x): return self.inner(x[: int(x.sum())])
+class Converted(Experts):
+    def forward(self, x):
+        self.router = self.router.to(torch.bfloat16)
+        chosen = self.router(x.bfloat16()).argmax(-1)
+        return [self.experts[one](row) for one, row in zip(chosen.tolist(), x)]
 def router(): return Experts(), (torch.ones(3, 5),)
+def converted(): return Converted(), (torch.ones(3, 5),)
 def length(): return Length(), (torch.ones(97, 5),)
 def normed(): return Normed(), (torch.full((3, 5), 2 / 15),)
 """
@@ -283,13 +289,27 @@ def normed(): return Normed(), (torch.full((3, 5), 2 / 15),)
 def reads(count, tmp_path):
     """Return a function that counts a module on meta, which reads values, by a function of READS."""
     (tmp_path / "a_module_that_reads.py").write_text(READS)
-    return lambda function: count(f"a_module_that_reads.py:{function}")
+    return lambda function, **options: count(f"a_module_that_reads.py:{function}", **options)
 
 
 def test_router_that_reads_its_choice(reads):
     found = reads("router")
     assert (found.macs, found.device) == (3 * 5 * 4 + 3 * 2 * 5 * 7, FAKE)
     assert any("are drawn: the MACs are the same with others" in note for note in found.notes)
+
+
+def test_weight_that_is_converted_while_values_are_read(reads):
+    found = reads("converted")
+    assert (found.macs, found.device) == (3 * 5 * 4 + 3 * 5 * 7, FAKE)
+    assert found.params == 5 * 4 + 4 * 5 * 7
+
+
+@pytest.mark.parametrize("limit", [0, 10**9])
+def test_tools_count_what_reads_values_without_weights(reads, monkeypatch, limit):
+    """A model too large for the CPU, which does not run on meta either, is counted by tools where headcount does."""
+    monkeypatch.setattr(base, "MAX_CPU_MACS", limit)
+    (tool,) = reads("router", counters=["torch"]).tools
+    assert (tool.device, tool.macs) == ("cpu" if limit else FAKE, 3 * 5 * 4 + 3 * 2 * 5 * 7)
 
 
 def test_count_that_depends_on_drawn_values_says_so(reads):
