@@ -40,7 +40,9 @@ from headcount.models.configs.targets import has_closed_form
 
 SECOND_DTYPE = "float32"
 """Type of the weights of a model that does not run in the one that was chosen for it."""
-IN_SECOND_DTYPE = "It does not run in bfloat16, and its configuration names no type: --dtype sets one"
+IN_SECOND_DTYPE = "Its configuration names no type, and it does not run in bfloat16; --dtype sets one"
+WITHOUT_CACHE = "Counted with --set use_cache=false, as it does not run with its cache"
+WITH_IMAGE = "Counted with --images 1, as it does not run on text alone"
 
 
 class NotCounted(Exception):
@@ -94,21 +96,37 @@ def _count_built(
 ) -> tuple[Built, dict[str, Any], Model, Count]:
     """Return what a target names, the options of its count, its model and the count.
 
-    A model that does not run in the type that was chosen for its weights is counted in SECOND_DTYPE.
+    A model of a configuration that does not run is counted with the first of _alternatives with which it does.
     """
     built, options = build(target, roots)
     try:
         model = _model(target, built, options)
         return built, options, model, count_model(model, counters, target.device)
     except UserCodeError as error:
-        if not built.has_chosen_dtype:
-            raise
-        try:
-            # its type is not one that was chosen
-            built, *rest = _count_built(replace(target, dtype=SECOND_DTYPE), counters, roots)
-        except UserCodeError:
-            raise error from None
-        return replace(built, notes=(*built.notes, IN_SECOND_DTYPE)), *rest
+        for other, note in _alternatives(target, built):
+            try:
+                second, options = build(other, roots)
+                model = _model(other, second, options)
+                found = count_model(model, counters, target.device)
+            except UserCodeError as second_error:
+                # a text that has no room for an image
+                if str(second_error).startswith("--seq-len "):
+                    raise
+                continue
+            reason = str(error).partition("; ")[0]
+            return replace(second, notes=(*second.notes, f"{note}: {reason}")), options, model, found
+        failure = built.failure and built.failure()
+        raise (UserCodeError(failure, error.trace) if failure else error) from None
+
+
+def _alternatives(target: Target, built: Built) -> Iterator[tuple[Target, str]]:
+    """Iterate over targets that change what the user has not chosen, each with what is then said of it."""
+    if built.has_chosen_dtype:
+        yield replace(target, dtype=SECOND_DTYPE), IN_SECOND_DTYPE
+    if built.has_cache and "use_cache" not in target.settings:
+        yield replace(target, settings={**target.settings, "use_cache": False}), WITHOUT_CACHE
+    if "--images 1" in built.absent:
+        yield replace(target, lengths={**target.lengths, "images": 1}), WITH_IMAGE
 
 
 def _measure(columns: Sequence[str], *run: Any) -> tuple[dict[str, int | Unknown], list[str]]:

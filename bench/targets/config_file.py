@@ -9,6 +9,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,7 +28,7 @@ from headcount.bench.targets.config_data import (
     read_json,
     restrict,
 )
-from headcount.bench.targets.model_inputs import Inputs
+from headcount.bench.targets.model_inputs import Inputs, reads_text
 from headcount.bench.targets.user_code import Built, UserCodeError
 from headcount.models.configs.suggest import did_you_mean
 
@@ -91,7 +92,34 @@ def build_from_config(
     notes = [made, *dict.fromkeys(notes), *maker.notes]
     is_chosen = dtype is None and not _names_dtype(config)
     window, absent = _own_window(settings), tuple(maker.absent)
-    return Built(model, (), maker.finish(), tuple(notes), versions, window, absent, is_chosen)
+    has_cache = getattr(settings, "use_cache", False) is True
+    failure = partial(_failure, model, name) if name == "transformers" else None
+    return Built(model, (), maker.finish(), tuple(notes), versions, window, absent, is_chosen, has_cache, failure)
+
+
+def _failure(model: nn.Module, library: str) -> str | None:
+    """Return why a model of texts, or its part that reads text alone, does not run on its library's own dummy inputs.
+
+    None where it runs, where there is none, and where it reads values that tensors on meta do not have.
+    """
+    of_library = ((path, part) for path, part in model.named_modules() if hasattr(part, "dummy_inputs"))
+    path, part = next(((path, part) for path, part in of_library if reads_text(part)), ("", None))
+    is_text = "input_ids" in inspect.signature(model.forward).parameters
+    if part is None or not is_text or not all(weight.is_meta for weight in part.parameters()):
+        return None
+    inputs = {name: tensor.to("meta") for name, tensor in part.dummy_inputs.items()}
+    try:
+        with torch.no_grad():
+            part(**inputs)
+    except NotImplementedError:
+        return None
+    except Exception as error:
+        if "meta" in str(error):
+            return None
+        reason = f"{type(error).__name__}: {error}".splitlines()[0].rstrip(".")
+        place = path or "it"
+        return f"{library} itself does not run {place} on its own dummy inputs: {reason}; --set FIELD=VALUE may help"
+    return None
 
 
 class _IntegersWithValues(TorchFunctionMode):

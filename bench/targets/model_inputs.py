@@ -46,7 +46,7 @@ _TEXT_WIDTHS = ("cross_attention_dim", "joint_attention_dim", "text_embed_dim", 
 """Fields of diffusers for the width of a text's embeddings."""
 _FEATURES: dict[str, tuple[int | str, ...]] = {
     "visual_feats": (REGIONS, "visual_feat_dim"), "visual_pos": (REGIONS, "visual_pos_dim"),
-    "task_inputs": ("task_seq_len",),
+    "task_inputs": ("task_seq_len",), "state": ("max_state_dim",),
     "states": ("seq_len", "state_dim"), "actions": ("seq_len", "act_dim"), "rewards": ("seq_len", 1),
     "returns_to_go": ("seq_len", 1),
 }  # fmt: skip
@@ -183,6 +183,16 @@ class Inputs:
         names = (f"{kind}_token_{what}" for kind in kinds for what in ("id", "index"))
         return next((token for name in names if (token := _find(self.config, name)) is not None), None)
 
+    def _choose_placeholder(self, kind: str) -> int:
+        """Set the token that stands for a part of an image where the configuration leaves it open: the last one."""
+        names = [f"{kind}_token_{what}" for what in ("index", "id")]
+        parts = [self.config, *(getattr(self.config, part, None) for part in self.config.sub_configs)]
+        part, name = next((part, name) for part in parts for name in names if hasattr(part, name))
+        token = self.config.get_text_config().vocab_size - 1
+        setattr(part, name, token)
+        self.notes.append(f"{name} is {token:,}, the last token: the configuration names none; --set {name}=N sets it")
+        return token
+
     def _has_placeholders(self, *kinds: str) -> bool:
         """Return whether images or sounds have places in the text, even where the configuration gives no token."""
         names = [f"{kind}_token_{what}" for kind in kinds for what in ("id", "index")]
@@ -201,11 +211,11 @@ class Inputs:
     def _add_images(self, vision: Any) -> None:
         """Add images; of a model that reads text with placeholders as many as --images asks for."""
         taken = [name for name in _IMAGES if name in self.signature.parameters and "video" not in name]
-        placeholder = self._placeholder("image")
-        if self._has_placeholders("image") and taken:
+        kind = next((kind for kind in ("image", "video") if self._has_placeholders(kind)), None)
+        if kind and taken:
             number = self._length("images", int(any(map(self._requires, taken))))
-            if number and placeholder is not None:
-                self._add_placed_images(vision, placeholder, number)
+            if number:
+                self._add_placed_images(vision, kind, number)
             elif not any(map(self._has, taken)):
                 self.absent.append("--images 1")
         elif "pixel_values" in taken or self._takes_patches():
@@ -213,7 +223,8 @@ class Inputs:
         elif "flattened_patches" in taken:
             # a patch's row and column stand before its pixels
             width = 2 + self._first_layer("flattened_patches").in_features
-            self._add("flattened_patches", lambda: self._floats(self.batch, vision.seq_len, width))
+            patches = _first(vision, "seq_len", "max_num_patches")
+            self._add("flattened_patches", lambda: self._floats(self.batch, patches, width))
 
     def _takes_patches(self) -> bool:
         return "grid_thw" in self.signature.parameters and "hidden_states" in self.signature.parameters
@@ -245,15 +256,22 @@ class Inputs:
             self._add("pixel_attention_mask", lambda: torch.ones(images, patches, dtype=torch.long))
             self._add("spatial_shapes", lambda: torch.tensor([grid] * images))
             return patches
-        if "KeypointMatching" in type(self.model).__name__:
-            # of two images each
-            self._add(name, lambda: self._image(vision, 2).unflatten(0, (images, 2)))
         has_frames = _first(vision, "tubelet_size", "num_frames") is not None
-        self._add(name, lambda: self._video(vision) if has_frames else self._image(vision, number))
+        self._add(name, lambda: self._video(vision) if has_frames else self._grouped(name, vision, number))
         if "target_sizes" in self.signature.parameters:
             grid = [max(1, side // self._patch(vision)) for side in self._image_size(vision)]
             self._add("target_sizes", lambda: torch.tensor([grid] * images))
         return None
+
+    def _grouped(self, name: str, vision: Any, number: int) -> Tensor:
+        """Return images, with an axis for those of a text, or for two that are compared, where the model reads such."""
+        image, layer = self._image(vision, number), self._first_layer(name)
+        if isinstance(layer, nn.Conv2d) and not self._reached(name, *image.shape):
+            for pair in (1, 2):
+                sizes = (self.batch, number * pair, *image.shape[1:])
+                if self._reached(name, *sizes):
+                    return self._floats(*sizes)
+        return image
 
     def _patch(self, vision: Any) -> int:
         patch = _first(vision, "patch_size")
@@ -292,9 +310,9 @@ class Inputs:
                 self._add(name, lambda name=name: self._sound(name, part or self.config, seconds or 1))
         sound = self.tensors[names[0]]
         frames = sound.shape[-1] if self._sound_layout(names[0]) == "channels" else sound.shape[1]
+        self._add("audio_mel_mask", lambda: torch.zeros(self.batch, frames, dtype=torch.bool))
         for name in (f"{names[0]}_mask", "feature_attention_mask"):
             self._add(name, lambda: torch.ones(self.batch, frames, dtype=torch.long))
-        self._add("audio_mel_mask", lambda: torch.zeros(self.batch, frames, dtype=torch.bool))
         self._add("is_longer", lambda: torch.zeros(self.batch, 1, dtype=torch.bool))
         if reads_text and placeholder is not None:
             given = {name: one for name, one in self.tensors.items() if name != "input_ids"}
@@ -315,7 +333,7 @@ class Inputs:
         return "frames" if self._reached(name, 1, FRAME_RATE, layer.in_channels) else "channels"
 
     def _reached(self, name: str, *sizes: int) -> bool:
-        """Return whether an input of these sizes reaches the convolution that reads it, as a batch of its channels."""
+        """Return whether an input of these sizes reaches the layer that reads it, with the width of that layer."""
         layer, seen = self._first_layer(name), []
 
         def stop(_: nn.Module, args: tuple) -> None:
@@ -327,10 +345,12 @@ class Inputs:
             reader = self._reader(name)
             taken = {key: one for key, one in self.tensors.items() if key in _parameters(reader)}
             reader(**{**taken, **inputs})
+        if isinstance(layer, nn.Linear):
+            return bool(seen) and seen[0][-1] == layer.in_features
         return bool(seen) and len(seen[0]) == layer.weight.dim() and seen[0][1] == layer.in_channels
 
     def _first_layer(self, name: str) -> nn.Module | None:
-        kinds = nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.Linear
+        kinds = nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.ConvTranspose1d | nn.Linear
         layers = [part for part in self._reader(name).modules() if isinstance(part, kinds)]
         # a part for text may stand before the one that reads a wave
         of_waves = (part for part in layers if isinstance(part, nn.Conv1d) and part.in_channels <= MAX_CHANNELS)
@@ -354,8 +374,9 @@ class Inputs:
             return self._floats(self.batch, *channels, samples)
         width = next((found for field in _SOUND_WIDTHS if (found := _find(config, field))), None)
         if isinstance(layer, nn.Linear) and "input_ids" not in _parameters(self._reader(name)):
-            # it may read several spectra at once
-            width = layer.in_features
+            # it may read several spectra at once, which the model itself may put together
+            is_read = width and self._reached(name, 1, FRAME_RATE, width)
+            width = width if is_read else layer.in_features
         width = width or (BINS if isinstance(layer, nn.Conv2d) else layer.weight.shape[1])
         positions, spectrum = _first(config, "max_source_positions"), _first(config, "spec_size")
         if spectrum:
@@ -384,14 +405,17 @@ class Inputs:
 
     def _place(self, placeholder: int, number: int, tokens: int, what: str) -> None:
         """Put ``tokens`` placeholders of each of ``number`` images or sounds at the start of each text."""
-        # a text token follows each image, which ends it
         length, taken = self._length("seq_len"), number * (tokens + 1)
-        if length < taken:
-            raise UserCodeError(f"--seq-len {length}: {what} of {tokens} tokens: the least is {taken}")
+        self._check_places(length, taken, tokens, what)
         ids = self.tensors["input_ids"] = self._tokens(length)
         for start in range(0, taken, tokens + 1):
             ids[:, start : start + tokens] = placeholder
         self.notes.append(f"{number * tokens:,} of {length:,} tokens are placeholders of {what}")
+
+    def _check_places(self, length: int, taken: int, tokens: int, what: str) -> None:
+        """Raise UserCodeError where a text is too short for images or sounds, each with a text token that ends it."""
+        if length < taken:
+            raise UserCodeError(f"--seq-len {length}: {what} of {tokens} tokens: the least is {taken}")
 
     def _add_series(self) -> None:
         """Add the past of a series of numbers."""
@@ -419,6 +443,12 @@ class Inputs:
                     sizes = [self._size(one) for one in fields]
                     if None not in sizes:
                         self._add(name, partial(make, self.batch, *sizes))
+        if "image_embeds_position_mask" in self.signature.parameters:
+            # the places of an image in a text without a token for them
+            tokens, length = self.config.latent_query_num, self._length("seq_len")
+            self._check_places(length, tokens + 1, tokens, "1 image")
+            places = (torch.arange(length) < tokens).long().repeat(self.batch, 1)
+            self._add("image_embeds_position_mask", lambda: places)
         for name in filter(self._requires, self.signature.parameters):
             ids = self.tensors.get(name.replace("attention_mask", "input_ids"))
             if name.endswith(("embeds", "latents", "hidden_states")):
@@ -438,7 +468,7 @@ class Inputs:
     def _embeddings(self, name: str) -> Tensor:
         """Return embeddings of the width that the first layer reads: the last axis, or a convolution's channels."""
         layer, length = self._first_layer(name), self._length("seq_len")
-        if isinstance(layer, nn.Conv1d):
+        if isinstance(layer, nn.Conv1d | nn.ConvTranspose1d):
             return self._floats(self.batch, layer.in_channels, length)
         return self._floats(self.batch, length, getattr(layer, "in_features", None) or self.config.hidden_size)
 
@@ -484,13 +514,18 @@ class Inputs:
         name = next(iter(self.signature.parameters))
         self._add(name, lambda: self._floats(self.batch, channels, *([side] * 2 if side else size)))
 
-    def _add_placed_images(self, vision: Any, placeholder: int, number: int) -> None:
-        """Add images and their placeholder tokens, at the start of each text."""
+    def _add_placed_images(self, vision: Any, kind: str, number: int) -> None:
+        """Add images, or films where ``kind`` is "video", and their placeholder tokens, at the start of each text."""
         if self._has("pixel_values") or self._has("input_ids"):
             return
+        placeholder = self._placeholder(kind)
+        if placeholder is None:
+            placeholder = self._choose_placeholder(kind)
         tiled = {"aspect_ratio_ids", "pixel_attention_mask"} & set(self.signature.parameters)
         if tiled or _first(self.config, "image_grid_pinpoints"):
             raise UserCodeError(f"--images: images of {self._signature()} are tiled: add --input pixel_values=SIZES")
+        if kind == "video":
+            self._add("pixel_values", lambda: self._video(vision))
         patches = self._add_image("pixel_values", vision, number)
         if patches is not None:
             tokens = patches // self._merge(vision) ** 2
@@ -498,7 +533,9 @@ class Inputs:
             rows, columns = (side // self._patch(vision) for side in self._image_size(vision))
             full = _first(self.config, "vision_feature_select_strategy") == "full"
             tokens = _first(self.config, "mm_tokens_per_image", "num_query_tokens") or rows * columns + full
-        self._place(placeholder, number, tokens, "1 image" if number == 1 else f"{number} images")
+        if kind == "video":
+            tokens *= self.tensors["pixel_values"].shape[1]
+        self._place(placeholder, number, tokens, f"1 {kind}" if number == 1 else f"{number} {kind}s")
         ids = self.tensors["input_ids"]
         self._add("mm_token_type_ids", lambda: (ids == placeholder).int())
         self._add("token_type_ids", lambda: (ids == placeholder).int())
@@ -513,7 +550,7 @@ class Inputs:
         """Return height and width: the user's, the configuration's, or the preprocessor's."""
         if side := self._optional("image_size"):
             return [side, side]
-        size = _first(vision, "image_size", "img_size") or _find(self.config, "image_size")
+        size = _first(vision, "image_size", "img_size", "max_img_size") or _find(self.config, "image_size")
         if size is None:
             found = self.preprocessor()
             size = found.get("crop_size" if found.get("do_center_crop") else "size")
@@ -597,9 +634,9 @@ class Inputs:
     def _reads_text(self, path: str) -> bool:
         """Return whether the innermost module around ``path`` that takes token ids takes no images with them."""
         for outer in reversed(list(outer_paths(path.rpartition(".")[0]))):
-            names = _parameters(self.model.get_submodule(outer))
-            if "input_ids" in names:
-                return not names & {*_IMAGES, *_SOUNDS}
+            part = self.model.get_submodule(outer)
+            if "input_ids" in _parameters(part):
+                return reads_text(part)
         return False
 
 
@@ -611,6 +648,12 @@ def _text_length(text: Tensor) -> int:
 def _parameters(part: Any) -> set[str]:
     """Return the names of the parameters of a function, or of a module's ``forward``."""
     return set(inspect.signature(part.forward if isinstance(part, nn.Module) else part).parameters)
+
+
+def reads_text(part: nn.Module) -> bool:
+    """Return whether a part takes token ids, and neither images nor sounds with them."""
+    names = _parameters(part)
+    return "input_ids" in names and not names & {*_IMAGES, *_SOUNDS}
 
 
 def _find(config: Any, name: str) -> Any:

@@ -258,3 +258,57 @@ def test_hub_downloads(cache, monkeypatch, tmp_path):
     monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", lambda *_, **__: None)
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda name, file, revision: str(path.with_name(file)))
     assert config_file.find_file("hf:some/other@v3") == path
+
+
+BAMBA = dict(
+    model_type="bamba", architectures=["BambaForCausalLM"], hidden_size=16, intermediate_size=28, num_hidden_layers=2,
+    num_attention_heads=2, num_key_value_heads=2, vocab_size=53, mamba_n_heads=4, mamba_d_head=8, mamba_d_state=8,
+    mamba_n_groups=1, tie_word_embeddings=False,
+)  # fmt: skip
+
+
+def test_model_without_attention_does_not_fill_its_cache(count):
+    """The library asks the cache for its length, which one of no layer with attention does not have."""
+    found, without = (count(BAMBA, fields, lengths=LENGTH) for fields in ({}, {"use_cache": False}))
+    assert found.macs == without.macs > 13 * (2 * 3 * 16 * 28 + 16 * 53)
+    note = "Counted with --set use_cache=false, as it does not run with its cache: a run with weights that have no "
+    assert any(one.startswith(note) for one in found.notes)
+    assert not any("use_cache" in one for one in without.notes)
+    with pytest.raises(UserCodeError, match="itself does not run it on its own dummy inputs: ValueError: `get_seq"):
+        count(BAMBA, {"use_cache": True}, lengths=LENGTH)
+
+
+EXPERTS = dict(
+    LLAMA, model_type="deepseek_v2", architectures=["DeepseekV2ForCausalLM"], n_routed_experts=4, n_shared_experts=1,
+    moe_intermediate_size=8, first_k_dense_replace=0, q_lora_rank=None, kv_lora_rank=8, qk_nope_head_dim=6,
+    qk_rope_head_dim=4, v_head_dim=6, num_hidden_layers=1, num_key_value_heads=4,
+)  # fmt: skip
+SECTIONS = dict(
+    model_type="glm4v", architectures=["Glm4vForConditionalGeneration"],
+    text_config=dict(LLAMA, model_type="glm4v_text", head_dim=8, pad_token_id=0),
+    vision_config=dict(VISION, depth=1, num_heads=2, out_hidden_size=24),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config", "part", "reason"),
+    [
+        (EXPERTS, "it", r"TypeError: topk\(\): argument 'k' must be int"),
+        (SECTIONS, "model.language_model", "RuntimeError: split_with_sizes expects"),
+    ],
+)
+def test_model_that_its_library_does_not_run(count, config, part, reason):
+    message = f"^transformers itself does not run {part} on its own dummy inputs: {reason}.*; --set FIELD=VALUE"
+    with pytest.raises(UserCodeError, match=message):
+        count(config, lengths=LENGTH)
+
+
+def test_field_that_the_message_asks_for_counts_the_model(count):
+    """Of 13 tokens each passes 2 of 4 experts and the shared one, three products of width 8 each."""
+    less, more = (count(EXPERTS, {"num_experts_per_tok": k}, lengths=LENGTH).macs for k in (1, 2))
+    assert more - less == 13 * 3 * 24 * 8
+
+
+def test_error_of_the_users_input_is_not_the_librarys(count):
+    with pytest.raises(UserCodeError, match="^a run with weights that have no values raised .*it ran on input_ids: 5"):
+        count(LLAMA, inputs=("input_ids=5:long",))

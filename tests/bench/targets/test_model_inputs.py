@@ -7,6 +7,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+import headcount as hc
 from headcount.bench.targets.config_file import build_from_config
 from headcount.bench.targets.model_inputs import Inputs
 from headcount.bench.targets.user_code import UserCodeError
@@ -328,7 +329,11 @@ class Reader(torch.nn.Module):
         return self.layer(latents)
 
 
-LAYERS = {"linear": (torch.nn.Linear(6, 2), (3, 4, 6)), "convolution": (torch.nn.Conv1d(5, 2, 1), (3, 5, 4))}
+LAYERS = {
+    "linear": (torch.nn.Linear(6, 2), (3, 4, 6)),
+    "convolution": (torch.nn.Conv1d(5, 2, 1), (3, 5, 4)),
+    "transposed": (torch.nn.Sequential(torch.nn.ConvTranspose1d(5, 2, 1), torch.nn.Linear(4, 7)), (3, 5, 4)),
+}
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -359,3 +364,120 @@ def test_denoiser_reads_text_of_the_width_that_its_configuration_names(field):
         "encoder_hidden_states": (2, T, 6), "encoder_attention_mask": (2, T), "timestep": (2,), "timestep_r": (2,),
         "original_size": (2, 2),
     }  # fmt: skip
+
+
+class Images(torch.nn.Module):
+    """A convolution of images with an axis for those of a text, of which it takes ``number``; None for any."""
+
+    def __init__(self, number):
+        super().__init__()
+        self.number = number
+        self.conv = torch.nn.Conv2d(3, 5, 7, stride=7, bias=False)
+
+    def forward(self, pixel_values):
+        batch, number, *sizes = pixel_values.shape
+        if len(sizes) != 3 or self.number not in (None, number):
+            raise ValueError("images have five axes")
+        return self.conv(pixel_values.view(batch * number, *sizes))
+
+
+@pytest.mark.parametrize(("number", "axis"), [(None, 1), (1, 1), (2, 2)])
+def test_images_have_the_axes_that_the_model_reads(number, axis):
+    shape = (2, axis, 3, 21, 21)
+    settings = SimpleNamespace(image_size=21, sub_configs={})
+    made = Inputs(Images(number).to("meta"), settings, {"batch_size": 2}, {}, torch.float32, dict)
+    made.transformers()
+    inputs = made.finish()
+    assert inputs["pixel_values"].shape == shape
+    images, places = shape[0] * shape[1], 3 * 3
+    found = hc.count(Images(number), **inputs)
+    assert found.macs == images * places * 5 * 3 * 7 * 7
+
+
+@pytest.mark.parametrize("number", [3, 5])
+def test_images_that_no_axis_fits_stay_as_they_are(number):
+    settings = SimpleNamespace(image_size=21, sub_configs={})
+    made = Inputs(Images(number).to("meta"), settings, {}, {}, torch.float32, dict)
+    made.transformers()
+    assert made.finish()["pixel_values"].shape == (1, 3, 21, 21)
+
+
+BLIP = dict(
+    vision_config=dict(VISION, intermediate_size=28),
+    qformer_config=dict(
+        hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=28, encoder_hidden_size=20,
+        vocab_size=53, max_position_embeddings=99,
+    ),
+    text_config=dict(
+        model_type="opt", hidden_size=24, ffn_dim=32, num_hidden_layers=1, num_attention_heads=4, vocab_size=53,
+        max_position_embeddings=99, word_embed_proj_dim=24,
+    ),
+    num_query_tokens=4,
+)  # fmt: skip
+PLACED = {
+    "image": (config("blip-2", "Blip2ForConditionalGeneration", **BLIP), {"seq_len": T}, (1, 3, 21, 21), 4),
+    # 16 frames
+    "film": (
+        config("instructblipvideo", "InstructBlipVideoForConditionalGeneration", **BLIP),
+        {"seq_len": 65}, (1, 16, 3, 21, 21), 64,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLACED)
+def test_images_that_a_model_requires_are_placed(tmp_path, count, name):
+    content, lengths, shape, places = PLACED[name]
+    path = write(tmp_path, content)
+    built = build_from_config(path, {}, lengths, {}, "float32", "cpu")
+    assert built.kwargs["pixel_values"].shape == shape and (built.kwargs["input_ids"] == 52).sum() == places
+    assert any("is 52, the last token: the configuration names none; --set" in note for note in built.notes)
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
+        built.module.requires_grad_(False)(**built.kwargs)
+    assert 2 * count(content, lengths=lengths).macs == counter.get_total_flops()
+    with pytest.raises(UserCodeError, match=f"--seq-len {places}: 1 {'image' if name == 'image' else 'video'} of "):
+        build_from_config(path, {}, {"seq_len": places}, {})
+    field = "image_token_index" if name == "image" else "video_token_index"
+    named = build_from_config(path, {field: 7}, lengths, {})
+    assert (named.kwargs["input_ids"] == 7).sum() == places and not any("last token" in note for note in named.notes)
+
+
+def test_mask_of_places_without_a_token(tmp_path, count):
+    text = dict(embed_dim=16, layers=1, ffn_dim=28, attention_heads=2, vocab_size=53, max_position_embeddings=40)
+    content = config(
+        "kosmos-2", "Kosmos2ForConditionalGeneration", text_config=text, vision_config=VISION, latent_query_num=4
+    )
+    path = write(tmp_path, content)
+    built = build_from_config(path, {}, {"seq_len": T, "batch_size": 2}, {})
+    assert built.kwargs["image_embeds_position_mask"].tolist() == [[1] * 4 + [0] * (T - 4)] * 2
+    with pytest.raises(UserCodeError, match="--seq-len 4: 1 image of 4 tokens: the least is 5"):
+        build_from_config(path, {}, {"seq_len": 4}, {})
+    built = build_from_config(path, {}, {"seq_len": T}, {}, "float32", "cpu")
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
+        built.module.requires_grad_(False)(**built.kwargs)
+    assert 2 * count(content, lengths={"seq_len": T}).macs == counter.get_total_flops()
+
+
+class Spectra(torch.nn.Module):
+    """A linear layer of ``together`` spectra, which the model puts together where ``stacks``."""
+
+    def __init__(self, together, stacks):
+        super().__init__()
+        self.together, self.stacks = together, stacks
+        self.layer = torch.nn.Linear(together * 6, 5, bias=False)
+
+    def forward(self, input_features):
+        if self.stacks:
+            batch, frames, width = input_features.shape
+            input_features = input_features.reshape(batch, frames // self.together, self.together * width)
+        return self.layer(input_features)
+
+
+@pytest.mark.parametrize(("together", "stacks", "width"), [(1, False, 6), (4, False, 24), (4, True, 6), (10, True, 6)])
+def test_spectra_that_a_model_puts_together(together, stacks, width):
+    settings = SimpleNamespace(num_mel_bins=6, sub_configs={})
+    made = Inputs(Spectra(together, stacks).to("meta"), settings, {"batch_size": 2}, {}, torch.float32, dict)
+    made.transformers()
+    inputs = made.finish()
+    assert inputs["input_features"].shape == (2, 100, width)
+    rows = 2 * 100 // together if stacks else 2 * 100
+    assert hc.count(Spectra(together, stacks), **inputs).macs == rows * together * 6 * 5
