@@ -16,8 +16,9 @@ PREVIOUS = headcount.CHECKOUT / "reports" / "records" / "previous_models.csv"
 """The rows, and those of the versions before; make models writes both."""
 TIME_S, MEMORY_BYTES = 240, 8 * 2**30
 """Limits of the process that counts a model."""
-COUNTED, REFUSED, NOT_BUILT = "counted", "refused", "not built"
-"""States of a row: with its count; without one; the library itself does not build the model at its defaults."""
+COUNTED, REFUSED, NOT_BUILT, NOT_RUN = "counted", "refused", "not built", "not run"
+"""States of a row: with its count; without one; the library itself does not build the model at its defaults, or run it.
+"""
 SIZES = ("followed", "parameters", "active_parameters", "macs", "cache_per_token", "flop_counter_macs")
 """Columns of integers."""
 
@@ -40,7 +41,7 @@ class ModelCost:
         flop_counter_macs: half of the FLOPs that torch's FlopCounterMode prints.
         differences: operations that make the difference to ``macs``, each with its MACs, or why it prints nothing.
         not_called: parts that did not run, with their parameters, and options that add inputs which the model takes.
-        state: COUNTED, REFUSED or NOT_BUILT.
+        state: COUNTED, REFUSED, NOT_BUILT or NOT_RUN.
         reason: why there is no count.
         versions: of the packages that decide the count.
         source: digest of the code that made the row.
@@ -138,7 +139,7 @@ def _share(library: str, rows: Sequence[ModelCost]) -> Share:
     counted = [row for row in rows if row.state == COUNTED]
     none = sum(row.flop_counter_macs is None for row in counted)
     equal = sum(row.flop_counter_macs == row.macs for row in counted)
-    built = len(rows) - states[NOT_BUILT]
+    built = len(rows) - states[NOT_BUILT] - states[NOT_RUN]
     first = sum(not row.followed for row in counted)
     return Share(library, len(rows), built, first, len(counted), equal, len(counted) - none - equal, none)
 

@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import re
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -40,6 +41,7 @@ from headcount.reports.model_costs import (
     COUNTED,
     MEMORY_BYTES,
     NOT_BUILT,
+    NOT_RUN,
     PREVIOUS,
     REFUSED,
     TABLE,
@@ -57,6 +59,8 @@ PACKAGES = ("transformers", "diffusers", "timm", "torchvision", "scipy")
 """Packages that headcount does not require; models of segmentation in transformers need scipy."""
 SOURCES = ("bench/targets", "bench/counting", "bench/contractions", "bench/trace", "tests/count_models.py")
 """Code on which rows depend."""
+WAIT = 10
+"""Seconds that a process may last for each second of processor time that it has."""
 CHILD = "HEADCOUNT_MODELS"
 """Variable of the process that runs in the environment."""
 TOKENS = 64
@@ -66,6 +70,8 @@ ASKED = {"seq_len": TOKENS, "image_size": 512, "images": 1, "audio": 30}
 SIDE, FRAMES = 512, 16
 """An image before the preparation that goes with a model of torchvision, and the length of a film."""
 DETECTOR_SIDE = 800
+DOES_NOT_RUN = "itself does not run"
+"""Words of a message about a model that its library does not run."""
 LONGEST = 200
 """The most characters of a reason."""
 HEADS = (
@@ -172,11 +178,13 @@ def _in_process(context: Any, function: Callable[..., Any], args: Sequence[Any])
     process.start()
     sender.close()
     try:
-        if not receiver.poll(TIME_S):
-            return f"no count within {TIME_S} s"
+        if not receiver.poll(WAIT * TIME_S):
+            return f"no count within {WAIT * TIME_S} s"
         return receiver.recv()
     except EOFError:
         process.join()
+        if process.exitcode == -signal.SIGXCPU:
+            return f"no count within {TIME_S} s of processor time"
         return f"its process ended with exit code {process.exitcode}"
     finally:
         process.kill()
@@ -185,6 +193,8 @@ def _in_process(context: Any, function: Callable[..., Any], args: Sequence[Any])
 
 def _answer(sender: Connection, function: Callable[..., Any], args: Sequence[Any]) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
+    # of the processor, which other programs may use too
+    resource.setrlimit(resource.RLIMIT_CPU, (TIME_S, resource.RLIM_INFINITY))
     warnings.simplefilter("ignore")
     null = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
@@ -214,13 +224,25 @@ def count_model(library: str, model: str) -> ModelCost:
                 return _counted(row, _count(target))
             except Exception as error:
                 reason = _phrase(error).replace(f"{folder}/", "")
-            asked = re.search(r" needs --([\w-]+)$", reason)
-            name = asked[1].replace("-", "_") if asked else ""
-            if name not in ASKED or name in target.lengths:
+            asked = _asked(reason, target)
+            if not asked:
                 break
-            target = replace(target, lengths={**target.lengths, name: ASKED[name]})
+            target = replace(target, lengths={**target.lengths, **asked})
+        if DOES_NOT_RUN in reason:
+            return replace(row, state=NOT_RUN, reason=reason)
         state = REFUSED if (failure := _failure(partial(build, model))) is None else NOT_BUILT
         return replace(row, state=state, reason=failure or reason)
+
+
+def _asked(reason: str, target: Target) -> dict[str, int]:
+    """Return the option that a message asks for, with its value; nothing where it asks for none."""
+    numbers = re.search(r"^--seq-len (\d+): .* the least is (\d+)$", reason)
+    numbers = numbers or re.search(r"^input_ids has (\d+) tokens, and .* has (\d+) positions$", reason)
+    if numbers and int(numbers[1]) == target.lengths.get("seq_len"):
+        return {"seq_len": int(numbers[2])}
+    needed = re.search(r" needs --([\w-]+)$", reason)
+    name = needed[1].replace("-", "_") if needed else ""
+    return {name: ASKED[name]} if name in ASKED and name not in target.lengths else {}
 
 
 def _failure(build: Callable[[], Any]) -> str | None:
@@ -234,7 +256,11 @@ def _failure(build: Callable[[], Any]) -> str | None:
                 build()
             return None
         except Exception as error:
+            # torch refuses some operations on meta by a RuntimeError; any other error does not depend on values
+            is_final = not isinstance(error, RuntimeError)
             failure = None if format_error(error) else _phrase(error)
+        if is_final and failure:
+            return failure
     return failure
 
 

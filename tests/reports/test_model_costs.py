@@ -5,11 +5,24 @@ from dataclasses import replace
 from importlib.metadata import version
 
 import pytest
+import torch
 
 from headcount import CHECKOUT
+from headcount.bench.targets.target import Target
 from headcount.bench.targets.user_code import UserCodeError
-from headcount.reports.model_costs import COUNTED, NOT_BUILT, REFUSED, TABLE, ModelCost, changes, read, shares, write
-from tests.count_models import _phrase, count_model, is_missing
+from headcount.reports.model_costs import (
+    COUNTED,
+    NOT_BUILT,
+    NOT_RUN,
+    REFUSED,
+    TABLE,
+    ModelCost,
+    changes,
+    read,
+    shares,
+    write,
+)
+from tests.count_models import _asked, _failure, _phrase, count_model, is_missing
 from tests.reports import chromium
 
 ROWS = read(TABLE)
@@ -31,7 +44,8 @@ def test_every_library_is_stored():
 def test_rows_have_a_count_or_a_reason():
     for row in ROWS:
         has_count = None not in (row.parameters, row.macs)
-        assert (row.state == COUNTED, row.state in (REFUSED, NOT_BUILT)) == (has_count, bool(row.reason)), row.key
+        is_without = row.state in (REFUSED, NOT_BUILT, NOT_RUN)
+        assert (row.state == COUNTED, is_without) == (has_count, bool(row.reason)), row.key
 
 
 def test_operations_explain_differences_of_flop_counter():
@@ -72,17 +86,53 @@ def test_changes_between_versions():
 
 def test_shares_are_of_models_that_the_library_builds():
     none = replace(LLAMA, model="none", flop_counter_macs=None, followed=1)
-    timm, transformers, every = shares([VIT, SWIN, LLAMA, BERT, none])
+    faulty = replace(SWIN, library="transformers", state=NOT_RUN)
+    timm, transformers, every = shares([VIT, SWIN, LLAMA, BERT, none, faulty])
+    assert (transformers.models, transformers.built) == (4, 3)
     assert (timm.models, timm.built, timm.counted, timm.percent) == (2, 1, 0, 0)
     assert (transformers.first, transformers.counted, transformers.percent) == (2, 3, 100)
     assert (transformers.equal, transformers.other, transformers.none) == (1, 1, 1)
-    assert (every.library, every.models, every.built, every.counted, every.percent) == ("all", 5, 4, 3, 75)
+    assert (every.library, every.models, every.built, every.counted, every.percent) == ("all", 6, 4, 3, 75)
     assert shares([SWIN])[0].percent is None
 
 
 def test_only_refused_rows_of_other_code_are_counted_again():
     assert is_missing(None, "new") and is_missing(VIT, "new")
     assert not (is_missing(VIT, "old") or is_missing(SWIN, "new") or is_missing(LLAMA, "new"))
+
+
+MESSAGES = {
+    "--seq-len 64: 1 image of 64 tokens: the least is 65": {"seq_len": 65},
+    "input_ids has 64 tokens, and text.wpe has 32 positions": {"seq_len": 32},
+    # of a text that the run has lengthened already
+    "--seq-len 65: 1 image of 80 tokens: the least is 81": {},
+    "TvpModel.forward(…) needs --image-size": {"image_size": 512},
+    "TvpModel.forward(…) needs --seq-len": {},
+    "TvpModel.forward(…) needs --elsewhere": {},
+    "a run on meta raised ValueError: it has 64 tokens": {},
+}
+
+
+@pytest.mark.parametrize("reason", MESSAGES)
+def test_options_that_a_message_asks_for_are_followed(reason):
+    assert _asked(reason, Target("config.json", lengths={"seq_len": 64})) == MESSAGES[reason]
+
+
+def _builds_on(device, error):
+    def build():
+        if torch.empty(1).device.type != device:
+            raise error
+
+    return build
+
+
+def test_library_that_does_not_build_a_model():
+    assert _failure(_builds_on("meta", TypeError("no width"))) is None
+    # some constructors read values
+    assert _failure(_builds_on("cpu", NotImplementedError("no values on meta"))) is None
+    assert _failure(_builds_on("none", RuntimeError("odd width"))) == "RuntimeError: odd width"
+    # an error of Python does not depend on values, and the CPU may have too little memory
+    assert _failure(_builds_on("cpu", TypeError("no width"))) == "TypeError: no width"
 
 
 @chromium.needed
