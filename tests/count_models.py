@@ -422,18 +422,27 @@ def _build_torchvision(model: str) -> Any:
 
 
 def torchvision_call(model: str) -> tuple[Any, tuple]:
-    """Return a model of torchvision on meta, and inputs as the preparation of its weights makes them."""
+    """Return a model of torchvision on meta, and inputs as the preparation of its weights makes them.
+
+    A detector, which reads the values of its boxes, has weights on the CPU.
+    """
     import torch
     import torchvision
+    from torchvision.extension import _has_ops
 
     builder = torchvision.models.get_model_builder(model)
     prepare = torchvision.models.get_model_weights(model).DEFAULT.transforms()
     kind = builder.__module__.split(".")[2]
     if kind == "detection":
-        inputs: tuple = ([torch.zeros(3, DETECTOR_SIDE, DETECTOR_SIDE)],)
-    elif kind == "optical_flow":
+        if not _has_ops():
+            pair = " and ".join(f"{name}=={_version(name)}" for name in ("torch", "torchvision"))
+            raise RuntimeError(
+                f"torchvision.ops.nms is not compiled for torch {torch.__version__}: the wheels {pair} of PyPI have it"
+            )
+        return _build_torchvision(model), ([torch.zeros(3, DETECTOR_SIDE, DETECTOR_SIDE)],)
+    if kind == "optical_flow":
         image = torch.zeros(1, 3, SIDE, SIDE)
-        inputs = prepare(image, image)
+        inputs: tuple = prepare(image, image)
     else:
         inputs = (prepare(torch.zeros(1, *([FRAMES] if kind == "video" else []), 3, SIDE, SIDE)),)
     # some constructors read values

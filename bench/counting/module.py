@@ -115,7 +115,7 @@ def _count_built(
                 continue
             reason = str(error).partition("; ")[0]
             return replace(second, notes=(*second.notes, f"{note}: {reason}")), options, model, found
-        failure = built.failure and built.failure()
+        failure = built.failure and built.failure(error)
         raise (UserCodeError(failure, error.trace) if failure else error) from None
 
 

@@ -7,6 +7,7 @@ import contextlib
 import inspect
 import logging
 import os
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -93,11 +94,31 @@ def build_from_config(
     is_chosen = dtype is None and not _names_dtype(config)
     window, absent = _own_window(settings), tuple(maker.absent)
     has_cache = getattr(settings, "use_cache", False) is True
-    failure = partial(_failure, model, name) if name == "transformers" else None
-    return Built(model, (), maker.finish(), tuple(notes), versions, window, absent, is_chosen, has_cache, failure)
+    made_inputs = maker.finish()
+    failure = partial(_failure, model, name, made_inputs) if name == "transformers" else None
+    return Built(model, (), made_inputs, tuple(notes), versions, window, absent, is_chosen, has_cache, failure)
 
 
-def _failure(model: nn.Module, library: str) -> str | None:
+def _failure(model: nn.Module, library: str, inputs: Mapping[str, Any], error: BaseException) -> str | None:
+    """Return why the library itself does not run a model, which raised ``error``; None where that is not known."""
+    reason = _failure_of_text(model) or _failure_of_channels(inputs, error)
+    return reason and f"{library} itself does not run {reason}; --set FIELD=VALUE may help"
+
+
+def _failure_of_channels(inputs: Mapping[str, Any], error: BaseException) -> str | None:
+    """Return which convolution reads other channels than it has. Those of its first layers alone are of the inputs."""
+    while error.__cause__:
+        error = error.__cause__
+    given = [value.shape for value in inputs.values() if isinstance(value, Tensor)]
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        layer, tensor = frame.f_locals.get("self"), frame.f_locals.get("input")
+        if isinstance(layer, nn.modules.conv._ConvNd) and isinstance(tensor, Tensor) and tensor.shape not in given:
+            if tensor.dim() == layer.weight.dim() and tensor.shape[1] != layer.in_channels:
+                return f"this configuration: a convolution of {layer.in_channels:,} channels reads {tensor.shape[1]:,}"
+    return None
+
+
+def _failure_of_text(model: nn.Module) -> str | None:
     """Return why a model of texts, or its part that reads text alone, does not run on its library's own dummy inputs.
 
     None where it runs, where there is none, and where it reads values that tensors on meta do not have.
@@ -117,8 +138,7 @@ def _failure(model: nn.Module, library: str) -> str | None:
         if "meta" in str(error):
             return None
         reason = f"{type(error).__name__}: {error}".splitlines()[0].rstrip(".")
-        place = path or "it"
-        return f"{library} itself does not run {place} on its own dummy inputs: {reason}; --set FIELD=VALUE may help"
+        return f"{path or 'it'} on its own dummy inputs: {reason}"
     return None
 
 

@@ -42,8 +42,8 @@ class Built:
     ``versions`` are those of what it was built from, and are locked. ``window``: the keys that a query of some or all
     layers sees, of a configuration that states it. ``absent``: options that add inputs which the model takes and does
     not have here. ``has_chosen_dtype``: neither the user nor the configuration names the type of the weights.
-    ``has_cache``: the configuration says that it fills a cache. ``failure`` returns why its library itself does not run
-    it; None where that is not known.
+    ``has_cache``: the configuration says that it fills a cache. ``failure`` returns of the error that it raised why its
+    library itself does not run it; None where that is not known.
     """
 
     module: "nn.Module"
@@ -55,7 +55,7 @@ class Built:
     absent: tuple[str, ...] = ()
     has_chosen_dtype: bool = False
     has_cache: bool = False
-    failure: Callable[[], str | None] | None = None
+    failure: Callable[[BaseException], str | None] | None = None
 
     @property
     def call(self) -> "tuple[nn.Module, tuple, dict[str, Any]]":

@@ -303,6 +303,36 @@ def test_model_that_its_library_does_not_run(count, config, part, reason):
         count(config, lengths=LENGTH)
 
 
+class Widths(torch.nn.Module):
+    """Two convolutions of the channels that a configuration states."""
+
+    def __init__(self, channels, made, read):
+        super().__init__()
+        self.first, self.second = torch.nn.Conv2d(channels, made, 1), torch.nn.Conv2d(read, 5, 1)
+
+    def forward(self, pixel_values):
+        return self.second(self.first(pixel_values))
+
+
+@pytest.mark.parametrize(
+    ("widths", "reason"),
+    [
+        ((3, 7, 7), None),
+        ((3, 7, 11), "this configuration: a convolution of 11 channels reads 7"),
+        # that of the images, which the user chooses
+        ((4, 7, 7), None),
+    ],
+)
+def test_convolutions_that_do_not_fit(widths, reason):
+    inputs = {"pixel_values": torch.ones(1, 3, 2, 2)}
+    try:
+        Widths(*widths)(**inputs)
+    except RuntimeError as error:
+        assert config_file._failure_of_channels(inputs, error) == reason
+    else:
+        assert reason is None
+
+
 def test_field_that_the_message_asks_for_counts_the_model(count):
     """Of 13 tokens each passes 2 of 4 experts and the shared one, three products of width 8 each."""
     less, more = (count(EXPERTS, {"num_experts_per_tok": k}, lengths=LENGTH).macs for k in (1, 2))
