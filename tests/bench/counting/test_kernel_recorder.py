@@ -85,8 +85,22 @@ def test_grouped_takes_the_path_of_cuda():
     assert "route" in found and "sort" not in found and "topk" not in found
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+def test_auto_takes_kernels_of_16_bits(dtype):
+    moh = next(spec.config for spec in SPECS if spec.name == "moh-32x64-50")
+    found = [one.name for one in layer_kernels(moh, "auto", (B, T), T, dtype, "forward")]
+    assert ("ragged" in found) == (dtype.itemsize == 2)
+
+
 def test_expanded_dimension_is_read_once():
     assert moved(torch.empty(5, 1, device="meta").expand(5, 7)) == 5 * 4
+
+
+def test_lookup_moves_the_rows_that_are_named():
+    rows, table = torch.empty(7, dtype=torch.int64, device="meta"), torch.empty(1009, 16, device="meta")
+    with record_kernels() as recorder:
+        F.embedding(rows, table).relu()
+    assert [one.bytes for one in recorder.kernels] == [8 * 7 + 4 * 2 * 7 * 16, 4 * 2 * 7 * 16]
 
 
 @pytest.mark.parametrize("m, i, j, dtype, kind", [
