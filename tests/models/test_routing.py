@@ -34,6 +34,17 @@ def test_half_precision_losses_are_float32():
         assert value.item() == pytest.approx(loss(x.bfloat16().double(), *rest).item(), rel=1e-5)
 
 
+@pytest.mark.parametrize("tokens", [6, 15])
+def test_balance_loss_is_1_for_equal_shares(tokens):
+    """It is E, the number of experts, where one expert has every token."""
+    num_experts = 3
+    equal = torch.full((2, tokens, num_experts), 1 / num_experts)
+    first = torch.tensor([1.0, 0.0, 0.0]).expand_as(equal)
+    in_turn = torch.arange(2 * tokens).view(2, tokens, 1) % num_experts
+    assert losses.balance_loss(equal, in_turn).item() == pytest.approx(1)
+    assert losses.balance_loss(first, torch.zeros_like(in_turn)).item() == pytest.approx(num_experts)
+
+
 @pytest.mark.parametrize(
     "gates, scale, combine", [("printed", 1, lambda *each: sum(each)), ("released", 4, lambda a, b: (a + b) / 2)]
 )
