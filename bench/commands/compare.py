@@ -71,9 +71,7 @@ def _models(args: argparse.Namespace) -> Result:
     if isinstance(a, Count) or isinstance(b, Count):
         if args.counter or args.columns:
             raise UsageError("--counter and --columns go with models that are counted now, and no file of a count")
-        # neither is a preset: parse_sides refuses that
-        sides = [side for side in (a, b) if not isinstance(side, Case)]
-        counts = [side if isinstance(side, Count) else side.count for side in sides]
+        counts = [cases.count_of(side) for side in (a, b)]
         names = [text if isinstance(side, Count) else side.name for text, side in zip(args.models, (a, b), strict=True)]
         return _counts(args, counts, names)
     # it imports sympy
@@ -86,7 +84,7 @@ def _models(args: argparse.Namespace) -> Result:
             case.check_runs()
     tables = compare.tables(a, b, counters, args.device)
     if args.columns:
-        compared = [side if isinstance(side, Case) else side.closed or side.count for side in (a, b)]
+        compared = [side.count if isinstance(side, cases.CountedCase) else side for side in (a, b)]
         tables = columns.of_comparison(tables, compared, args.columns, given)
     # the rows of crossovers, where they are printed
     tables = [realised(table) for table in tables]

@@ -6,6 +6,7 @@ Importable without torch.
 import re
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 from headcount.bench.accounts import Assumptions
 from headcount.bench.case import LENGTHS as PRESET_LENGTHS
 from headcount.bench.case import Case
-from headcount.bench.closed_form.case import configuration_case
+from headcount.bench.closed_form.case import ConfigurationCase, configuration_case
 from headcount.bench.counters.base import CounterError
 from headcount.bench.counting.count import count, derive_module
 from headcount.bench.counting.result import Count, Unknown
@@ -24,12 +25,13 @@ from headcount.bench.targets.target import LENGTHS, Target, flag, is_configurati
 from headcount.formulas.ledger import Entry, Ledger, Size, counted_weights
 from headcount.formulas.parts import Parts, parts_of_run
 from headcount.formulas.published.expressions import expression
+from headcount.models.configs.base import ConfigError
 from headcount.models.configs.targets import has_closed_form, split
 
 
 @dataclass(frozen=True)
 class CountedCase:
-    """A user module or a configuration, counted in another process, as a side of a comparison."""
+    """A user module, or a configuration without a closed form, counted in another process."""
 
     target: Target
     count: Count
@@ -63,26 +65,12 @@ class CountedCase:
     def check_runs(self) -> None:
         """Do nothing: the module has already run."""
 
-    @cached_property
-    def closed(self) -> Case | None:
-        """The configuration with its closed form; None of a user's function, and where it has none."""
-        if not is_configuration(self.target.spec):
-            return None
-        try:
-            return configuration_case(self.target, self.name)
-        except UsageError:
-            return None
-
     def letters(self) -> tuple[str, ...]:
-        """Return T, where the user's function takes it, or where the configuration has a closed form in it."""
-        if self.closed:
-            return self.closed.letters()
+        """Return T, where the user's function takes it."""
         return ("T",) if "T" in self.target.settings and not is_configuration(self.target.spec) else ()
 
     def ledger_in(self, letter: str, size: Size) -> Ledger:
         """Return the derived polynomials in ``letter`` as a ledger. Raises UsageError if the count is no polynomial."""
-        if self.closed:
-            return self.closed.ledger_in(letter, size)
         rest = {name: value for name, value in self.target.settings.items() if name != letter}
         start = max(2, self.target.settings[letter])
         found = derive_module(Target(self.target.spec, rest), (letter,), {letter: (start, 1)})
@@ -92,11 +80,7 @@ class CountedCase:
         return Ledger(tuple(Entry("", kind, {letter: form}) for kind, form in forms.items()))
 
     def at(self, letter: str, size: int) -> "CountedCase":
-        """Return the module built with another size. Raises ConfigError for a length without a position."""
-        if self.closed:
-            _ = self.closed.at(letter, size)
-            target = replace(self.target, lengths={**self.target.lengths, "seq_len": size})
-            return CountedCase(target, count(target))
+        """Return the module built with another size."""
         target = replace(self.target, settings={**self.target.settings, letter: size})
         return CountedCase(target, count(target))
 
@@ -125,7 +109,7 @@ def parse_sides(
     found = {}
     for text in order:
         own = {name: given[name] for name in takes[text] if name in given}
-        found[text] = parse(text, columns, assumed, **own)
+        found[text] = parse(text, columns, assumed, is_counted=is_saved(order[0]), **own)
     if isinstance(found[order[0]], Count) and isinstance(found[order[-1]], Case):
         raise UsageError(f"{order[0]} is compared with a file of a count or a module FILE.py:FUNCTION, not {order[-1]}")
     return [found[text] for text in texts]
@@ -143,8 +127,17 @@ def options_of(text: str) -> Sequence[str]:
     return ("set", *PRESET_LENGTHS)
 
 
-def parse(text: str, columns: Sequence[str] = (), assumed: Assumptions | None = None, **options: Any) -> Side:
+def parse(
+    text: str,
+    columns: Sequence[str] = (),
+    assumed: Assumptions | None = None,
+    *,
+    is_counted: bool = False,
+    **options: Any,
+) -> Side:
     """Return the case of ``TARGET,NAME=VALUE,…`` with the ``options`` of parse_target, or the count in a file.
+
+    A configuration is counted where it has no closed form, or ``is_counted``.
 
     Raises ConfigError, with the valid names, for a preset, field, value or length that does not exist, and UsageError
     for a file that cannot be read.
@@ -153,6 +146,12 @@ def parse(text: str, columns: Sequence[str] = (), assumed: Assumptions | None = 
         return file.read(text)
     given = dict.fromkeys(("set", "input", "dtype")) | options
     target = parse_target(text, Namespace(**given))
+    if is_configuration(target.spec) and not is_counted:
+        # why it has none, a count tells or does not need
+        with suppress(UsageError, ConfigError):
+            closed = configuration_case(target)
+            _ = closed.ledger
+            return closed
     if ":" in target.spec or is_configuration(target.spec):
         return CountedCase(target, count(target, columns=columns, given=assumed))
     called = ",".join((text, *(given["set"] or ())))
@@ -162,14 +161,23 @@ def parse(text: str, columns: Sequence[str] = (), assumed: Assumptions | None = 
     return case
 
 
+def count_of(side: Side) -> Count:
+    """Return the count of a user module, a configuration or a file, also where the configuration has a closed form."""
+    if isinstance(side, ConfigurationCase):
+        return count(side.target)
+    assert not isinstance(side, Case)
+    return side.count if isinstance(side, CountedCase) else side
+
+
 def counted(case: Case | CountedCase, counters: Sequence[str], device: str | None) -> dict[str, int | Unknown]:
     """Return each counter's reported count minus its known additions.
 
-    For a user module it is headcount's count under the name of every counter. Raises CounterError where a tool fails.
+    For a user module or a configuration it is headcount's count under the name of every counter. Raises CounterError
+    where a tool fails.
     """
     found: dict[str, int | Unknown] = {}
-    if isinstance(case, CountedCase):
-        return found | dict.fromkeys(counters, case.count.dispatched)
+    if isinstance(case, CountedCase | ConfigurationCase):
+        return found | dict.fromkeys(counters, count_of(case).dispatched)
     for tool in count(case, counters, device=device).tools or ():
         if tool.has_failed:
             raise CounterError(tool.counter, case.name, tool.reason or "")

@@ -10,7 +10,9 @@ from sympy import expand, sign
 
 from headcount.bench.accounts import is_layer
 from headcount.bench.case import Case, describe_input
+from headcount.bench.closed_form.case import ConfigurationCase
 from headcount.bench.column import Column, macs_column
+from headcount.bench.counting.count import count
 from headcount.bench.counting.result import Unknown
 from headcount.bench.macs import cases
 from headcount.bench.macs.cases import CountedCase
@@ -144,7 +146,7 @@ def _size_by(multiplicity: Callable[[Entry], int], entry: Entry) -> Size:
 def tables(a: Compared, b: Compared, counters: Sequence[str], device: str | None) -> list[Table]:
     """Return the differences by block and by kind, parameters by block, and the crossovers, an iterator of rows.
 
-    Two user modules have no known blocks: their differences are by term and by parameter.
+    The differences of two modules, of the user or of configurations, are by term and by parameter instead of by block.
     """
     macs = macs_by_rule(a, b)
     notes = _input_notes(a, b)
@@ -152,8 +154,11 @@ def tables(a: Compared, b: Compared, counters: Sequence[str], device: str | None
     notes += [f"{rule.head}: {rule.statement}" for rule in macs]
     title = f"{a.name} against {b.name}"
     by_kind = part_table("kind", f"{title}: MACs by kind", by_part(kind_in, a, b, macs), macs, notes)
-    if isinstance(a, CountedCase) and isinstance(b, CountedCase):
-        found = [*snapshot.tables(a.count, b.count, snapshot.COMPARED, names=(a.name, b.name)), by_kind]
+    if all(isinstance(side, CountedCase | ConfigurationCase) for side in (a, b)):
+        # the paths of a closed form are those of another one alone
+        is_closed = all(isinstance(side, Case) for side in (a, b))
+        of_a, of_b = (count(side) if is_closed and isinstance(side, Case) else cases.count_of(side) for side in (a, b))
+        found = [*snapshot.tables(of_a, of_b, snapshot.COMPARED, names=(a.name, b.name)), by_kind]
         return [*found, _crossover_table(a, b, macs, counters, device)] if a.letters() and b.letters() else found
     by_block = part_table("block", f"{title}: MACs by block", by_part(block_in, a, b, macs), macs, notes)
     params = by_part(block_in, a, b, PARAMS, with_zeros=True)

@@ -10,6 +10,7 @@ from headcount.bench.case import Case
 from headcount.bench.closed_form import derivation, solve, store
 from headcount.bench.closed_form.case import configuration_case
 from headcount.bench.commands import compare, count
+from headcount.bench.errors import UsageError
 from headcount.bench.latency import __main__ as latency
 from headcount.bench.targets.target import Target
 from headcount.bench.targets.user_code import UserCodeError
@@ -95,6 +96,28 @@ def test_crossover_of_configurations(folder, capsys):
     # two heads of width 6 more against 45 units of three matrices: 2 x 24 x 12 T + 2 x 12 T^2 = 3 x 24 x 45 T
     assert [(row["below"], row["above"]) for row in found["rows"]] == [(110, 111), (111, 112)]
     assert all(row["counted"] == "torch" and "failures" not in row for row in found["rows"])
+
+
+def test_stored_closed_forms_are_compared_without_a_count(folder, capsys, monkeypatch):
+    plain = json.loads((folder / "plain.json").read_text())
+    (folder / "wide.json").write_text(json.dumps(plain | {"intermediate_size": 77}))
+    for name in ("plain.json", "wide.json"):
+        store.find_closed_form(Target(name))
+    monkeypatch.setattr("headcount.bench.counting.count.run_isolated", None)
+    words = ["wide.json", "plain.json", "--seq-len", "16", "--counter", "closed-form"]
+    code, found = table(compare, capsys, *words, name="compare-kind")
+    # three matrices of 45 more units in three layers
+    assert code == 0 and found["rows"][-1]["amounts"]["exact"]["difference"] == 3 * 3 * 24 * 45 * 16
+
+
+def test_configuration_without_closed_form_is_counted(folder, capsys, monkeypatch):
+    def refuse(target, *words):
+        raise UsageError("counts have no closed form")
+
+    monkeypatch.setattr("headcount.bench.closed_form.case.find_closed_form", refuse)
+    words = ["plain.json,intermediate_size=77", "plain.json", "--seq-len", "16", "--counter", "closed-form"]
+    code, found = table(compare, capsys, *words, name="compare-kind")
+    assert code == 0 and found["rows"][-1]["amounts"]["exact"]["difference"] == 3 * 3 * 24 * 45 * 16
 
 
 def test_largest_context_is_the_last_that_fits(folder, capsys):
