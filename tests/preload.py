@@ -11,7 +11,7 @@ from headcount.bench.counters import registry
 
 for name in ("counting.module", "counting.rank", "derive.derivation", "latency.time_targets"):
     import_module(f"headcount.bench.{name}")
-for name in registry.NAMES:
+for name in registry.tools():
     registry.counter(name)
 # torch imports further modules when this function is first called
 uninteresting_files()

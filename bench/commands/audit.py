@@ -43,7 +43,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 
 def command(args: argparse.Namespace) -> Result:
     """Compare the counters on the target of ``args``, or on all formulations."""
-    counters = [name for name in counters_of(args) if name in registry.NAMES]
+    counters = [name for name in counters_of(args) if name in registry.tools()]
     if args.target:
         found = count(parse_target(args.target, args), counters)
         tables = module.tables(found, args.depth or 3, bool(args.elementwise), args.check)

@@ -23,10 +23,9 @@ from headcount.bench.macs import cases, columns, entries
 from headcount.bench.render import realised
 from headcount.bench.result import Result, Table, format_macs
 from headcount.bench.snapshot import tables as snapshot
-from headcount.bench.targets.target import TARGET, add_target_options, is_configuration, parse_target
+from headcount.bench.targets.target import TARGET, add_target_options, has_plans, parse_target
 from headcount.formulas.plan import GRAMMAR
 from headcount.formulas.plan import parse as parse_plan
-from headcount.models.configs.presets import PRESETS
 from headcount.models.configs.targets import split
 
 PROG = "headcount compare"
@@ -129,7 +128,7 @@ def _plans(args: argparse.Namespace) -> Result:
     if len(pairs) != 2:
         raise UsageError("--plan takes two plans for one model, or one plan for two")
     for text in args.models:
-        if not (split(text)[0] in PRESETS or is_configuration(split(text)[0])):
+        if not has_plans(split(text)[0]):
             raise UsageError(f"--plan compares presets and configurations, and {text} is none")
     options = argparse.Namespace(**{**vars(args), "plan": None})
     found = [count(case_of(parse_target(text, options), text, parse_plan(plan))) for text, plan in pairs]

@@ -36,6 +36,7 @@ from headcount.bench.targets.target import (
     add_operator_options,
     add_ranks,
     add_target_options,
+    has_plans,
     is_configuration,
     parse_target,
 )
@@ -87,10 +88,9 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 
 def command(args: argparse.Namespace) -> Result:
     """Count what ``args`` names."""
-    are_divided = all(name in PRESETS or is_configuration(name) for name, _ in map(split, args.target))
     if args.decode:
         args.columns = list(dict.fromkeys((*args.columns, *DECODED)))
-    if args.plan and args.ranks is None and are_divided:
+    if args.plan and args.ranks is None and all(has_plans(split(text)[0]) for text in args.target):
         return _ranks(args)
     if args.across:
         across.check_letter(args.across, survey.vary(args.vary or ()))
@@ -214,8 +214,9 @@ def _module(args: argparse.Namespace) -> Result:
         require_package("matplotlib")
     require_package("torch")
     check_device(args.device)
-    tools = [name for name in counters if name in registry.NAMES]
-    found = count(target, tools, columns=[] if case else args.columns, given=given)
+    tools = [name for name in counters if name in registry.tools()]
+    has_costs = args.format == "json" or bool(args.columns)
+    found = count(target, tools, columns=[] if case else args.columns, given=given, has_costs=has_costs)
     # its bytes need no count, so that a reason is of the step
     if args.decode and found.columns and isinstance(unknown := found.columns.get("kv_bytes"), Unknown):
         raise UsageError(unknown.reason)

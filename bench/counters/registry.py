@@ -25,8 +25,9 @@ def installed(name: str) -> bool:
     return name not in EXTRAS or find_spec(name) is not None
 
 
-NAMES = tuple(name for name in COUNTERS if name != "headcount" and installed(name))
-"""The installed tools, which are compared by default."""
+def tools() -> list[str]:
+    """Return the installed tools, which ``audit`` and ``table`` compare by default."""
+    return [name for name in COUNTERS if name != "headcount" and installed(name)]
 
 
 def check(name: str) -> None:

@@ -146,7 +146,7 @@ def count_contractions(
         name=trace.modules[0].kind.__name__ if trace.modules else "",
         ledger=summary.merge_equal(entries),
         included=elementwise == INCLUDE,
-        collectives=collectives(trace),
+        collectives=collectives(trace) if trace.groups else (),
         audit=audit,
         inputs=inputs,
         run=Run(trace, by_event),

@@ -39,7 +39,7 @@ def parse_counters(names: Sequence[str] | None) -> list[str]:
     Raises EnvironmentMissing, with how to install it, for one that is not installed.
     """
     if not names or "all" in names:
-        return list(registry.NAMES)
+        return registry.tools()
     found = [name for name in registry.COUNTERS if name in names]
     for name in found:
         registry.check(name)
@@ -53,6 +53,7 @@ def count(
     plan: str | None = None,
     columns: Sequence[str] = (),
     given: Assumptions | None = None,
+    has_costs: bool = True,
     device: str | None = None,
     roots: Mapping[str, str] | None = None,
 ) -> Count:
@@ -68,6 +69,7 @@ def count(
         plan: divides a target over ranks, of which one is counted, of each pipeline stage; in place of its own.
         columns: names of accounts; those that a module has after a further run are in the count of a target.
         given: the assumptions of these columns.
+        has_costs: whether the count of a target has bytes moved, other FLOPs and MACs without masked pairs.
         device: of the counters of a case; a target has its own.
         roots: folders by the spec of a function that must be defined in a file below it.
 
@@ -79,7 +81,9 @@ def count(
     if plan or target.plan:
         return _merged(count_ranks(replace(target, plan=plan or target.plan), roots=roots))
     given = given or Assumptions()
-    count_with = partial(_run, "headcount.bench.counting.module:count", target, columns=columns, given=given)
+    count_with = partial(
+        _run, "headcount.bench.counting.module:count", target, columns=columns, given=given, has_costs=has_costs
+    )
     try:
         return count_with(counters=counters, roots=roots or {})
     except ProcessExited:

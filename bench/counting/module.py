@@ -73,6 +73,7 @@ def count(
     columns: Sequence[str] = (),
     given: Assumptions,
     roots: Mapping[str, str],
+    has_costs: bool = True,
 ) -> Count:
     """Return the count of a target; the arguments are those of counting.count.count.
 
@@ -81,6 +82,8 @@ def count(
     with refusals():
         built, options, model, found = _count_built(target, counters, roots)
         measured, notes = _measure(columns, built, options, found, given) if columns else ({}, [])
+    if not has_costs:
+        found = found.with_values(bytes_moved=None, causal_macs=None, other_flops=None)
     return found.with_values(
         target=target,
         disagreement=_disagreement(target, model, found),

@@ -115,7 +115,7 @@ def read(
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
     *,
-    counters: Sequence[str] = registry.NAMES,
+    counters: Sequence[str] | None = None,
     label: str,
     exact: int | None = None,
     backward: bool = False,
@@ -129,7 +129,7 @@ def read(
     Raises UnsupportedError, and what the module raises when it is recorded; a counter that fails has a reason instead
     of a result.
     """
-    tools = [registry.counter(name) for name in counters]
+    tools = [registry.counter(name) for name in (registry.tools() if counters is None else counters)]
     call = RecordedCall(module, args, dict(kwargs or {}), tools, label, options, backward)
     exact = call.headcount.macs if exact is None else exact
     return call.headcount.with_values(tools=tuple(call.count(tool, exact) for tool in tools))

@@ -13,7 +13,7 @@ from headcount.formulas.published.expressions import evaluate
 from headcount.models.configs import targets
 from headcount.models.configs.numbers import parse_int
 from headcount.models.configs.presets import PRESETS
-from headcount.models.configs.targets import LENGTHS, has_closed_form, is_layer
+from headcount.models.configs.targets import LENGTHS, has_closed_form, is_configuration, is_layer
 
 DTYPES = (
     "float float16 float32 float64 bfloat16 half double int int8 int16 int32 int64 long short uint8 bool complex64"
@@ -85,9 +85,9 @@ class Target:
         return {"module": self.spec, **{name: str(value) for name, value in found.items()}}
 
 
-def is_configuration(spec: str) -> bool:
-    """Return whether ``spec`` names a configuration, of a file or of the hub, and no code of the user."""
-    return spec.endswith(".json") or spec.startswith("hf:")
+def has_plans(spec: str) -> bool:
+    """Return whether a plan as ``tp=8`` divides ``spec``, a preset or a configuration."""
+    return is_configuration(spec) or spec in PRESETS
 
 
 @dataclass(frozen=True)
@@ -222,8 +222,7 @@ def parse_target(text: str, args: argparse.Namespace, base: Target | None = None
     ranks, rank, has_rank = target.ranks, target.rank, getattr(args, "rank", None) is not None
     if not target.plan and ranks is None and not has_rank:
         return target
-    has_plans = spec in PRESETS or is_configuration(spec)
-    if not target.plan or ranks is None and (has_rank or not has_plans):
+    if not target.plan or ranks is None and (has_rank or not has_plans(spec)):
         raise UsageError(
             "a module is divided by --ranks N --plan FILE.py:FUNCTION, a preset or config.json also by --plan tp=8,sp"
         )

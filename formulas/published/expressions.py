@@ -39,26 +39,21 @@ def _power(base: Any, exponent: Any) -> Any:
     return Fraction(base) ** exponent
 
 
-def _exact(combine: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Return ``combine`` with whole results as integers; it raises ValueError for one of more than MOST_BITS."""
-
-    def combined(left: Any, right: Any) -> Any:
-        result = combine(left, right)
-        if not isinstance(result, (int, Fraction)):
-            return result
-        if _bits(result) > MOST_BITS:
-            raise ValueError(f"a number of more than {MOST_BITS:,} bits")
-        return divide(result, 1)
-
-    return combined
+def _exact(result: Any) -> Any:
+    """Return a whole number as an integer. Raises ValueError for a number of more than MOST_BITS."""
+    if not isinstance(result, (int, Fraction)):
+        return result
+    if _bits(result) > MOST_BITS:
+        raise ValueError(f"a number of more than {MOST_BITS:,} bits")
+    return divide(result, 1)
 
 
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {
-    ast.Add: _exact(operator.add),
-    ast.Sub: _exact(operator.sub),
-    ast.Mult: _exact(operator.mul),
-    ast.Div: _exact(divide),
-    ast.Pow: _exact(_power),
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: divide,
+    ast.Pow: _power,
 }
 _COMPARISONS: dict[type, tuple[str, Callable[[Any, Any], Any]]] = {
     ast.Lt: ("<", operator.lt),
@@ -175,7 +170,7 @@ def _compiled(node: ast.expr, text: str) -> _Value:
         case ast.BinOp(op=sign) if type(sign) in _BINARY:
             combine = _BINARY[type(sign)]
             left, right = (_compiled(side, text) for side in (node.left, node.right))
-            return lambda letters, costs: combine(left(letters, costs), right(letters, costs))
+            return lambda letters, costs: _exact(combine(left(letters, costs), right(letters, costs)))
         case ast.UnaryOp(op=ast.USub()):
             operand = _compiled(node.operand, text)
             return lambda letters, costs: -operand(letters, costs)

@@ -6,8 +6,9 @@ the preset that it is ``like``. ``[recipes]`` holds how papers train them, as fa
 """
 
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any, get_args
 
@@ -21,24 +22,47 @@ LISTED = "headcount table --list"
 """The command that names every preset."""
 
 
-_FOLDER = files("headcount.models.configs")
-_FILES = [
-    tomllib.loads(file.read_text("utf-8"))
-    for file in (_FOLDER.joinpath(f"{name}.toml") for name in (*MODELS, *ATTENTIONS))
-    if file.is_file()
-]
+@cache
+def _files() -> list[dict[str, Any]]:
+    """Return the content of the TOML files of all models and variants."""
+    folder = files("headcount.models.configs")
+    paths = (folder.joinpath(f"{name}.toml") for name in (*MODELS, *ATTENTIONS))
+    return [tomllib.loads(path.read_text("utf-8")) for path in paths if path.is_file()]
 
 
 def read_section(section: str) -> dict[str, dict[str, Any]]:
     """Return a section of the TOML files of all models and variants, arrays as tuples."""
-    entries = {name: values for data in _FILES for name, values in data.get(section, {}).items()}
+    entries = {name: values for data in _files() for name, values in data.get(section, {}).items()}
     return {
         name: {field: tuple(value) if isinstance(value, list) else value for field, value in values.items()}
         for name, values in entries.items()
     }
 
 
-RECIPES: Mapping[str, Mapping[str, Mapping[str, Any]]] = read_section("recipes")
+@dataclass(frozen=True, eq=False)
+class Section(Mapping[str, dict[str, Any]]):
+    """A section of these files by preset, read at the first use: most commands need none."""
+
+    name: str
+
+    @cached_property
+    def _entries(self) -> dict[str, dict[str, Any]]:
+        listed = read_section(self.name)
+        return {name: _resolved(name, listed) for name in listed}
+
+    def __getitem__(self, name: str) -> dict[str, Any]:
+        return self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+PRESETS = Section("presets")
+"""Preset -> its fields."""
+RECIPES = Section("recipes")
 """Preset -> its recipes by name: ``run``, the row of the paper's table of settings, and fields."""
 
 
@@ -75,11 +99,6 @@ def _resolved(name: str, listed: Mapping[str, dict[str, Any]]) -> dict[str, Any]
 
 def _types(model: str, attention: str) -> dict[str, Any]:
     return field_types(model, attention) | {"attention": str, "recipe": str}
-
-
-_LISTED = read_section("presets")
-PRESETS: dict[str, dict[str, Any]] = {name: _resolved(name, _LISTED) for name in _LISTED}
-"""Preset -> its fields."""
 
 
 def preset(name: str, overrides: Mapping[str, Any] | None = None) -> ModelConfig:

@@ -67,9 +67,14 @@ def is_layer(spec: str) -> bool:
     return spec in ATTENTIONS
 
 
+def is_configuration(spec: str) -> bool:
+    """Return whether ``spec`` names a configuration, of a file or of the hub, and no code of the user."""
+    return spec.endswith(".json") or spec.startswith("hf:")
+
+
 def has_closed_form(spec: str) -> bool:
     """Return whether ``spec`` is a preset or a layer."""
-    return spec in PRESETS or is_layer(spec)
+    return not is_configuration(spec) and ":" not in spec and (spec in PRESETS or is_layer(spec))
 
 
 def split_lengths(words: Sequence[str]) -> tuple[list[str], dict[str, int]]:

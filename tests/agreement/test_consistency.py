@@ -159,7 +159,7 @@ def point_id(point):
 
 
 POINTS = [
-    pytest.param(variant, point, registry.NAMES if variant in ("moa", "mha") or i % 5 == 0 else ("torch",),
+    pytest.param(variant, point, registry.tools() if variant in ("moa", "mha") or i % 5 == 0 else ("torch",),
                  id=f"{variant}-{point_id(point)}")
     for variant, (points, _) in VARIANTS.items()
     for i, point in enumerate(points)

@@ -43,9 +43,9 @@ def test_grouped_products_are_all_that_pytorch_misses():
 )
 def test_every_counter_at_full_width(num_layers, macs, activations):
     case = Case.of("deepseek-v3", {"num_layers": num_layers, "num_dense_layers": 1})
-    found = count_model(model_of(case), registry.NAMES, "meta")
+    found = count_model(model_of(case), registry.tools(), "meta")
     exact = T * (num_layers * (ATTENTION + SQUARE) + macs + WORDS)
     assert all(count.explained and not count.disagreement for count in found.tools)
     # patched F.silu
-    expected = {name: exact + activations * (name == "ptflops-pytorch") for name in registry.NAMES}
+    expected = {name: exact + activations * (name == "ptflops-pytorch") for name in registry.tools()}
     assert {count.counter: count.macs for count in found.tools} == expected

@@ -55,7 +55,7 @@ def count_case(build_case):
     return of
 
 
-READINGS = [*product(registry.NAMES, ("cpu", "meta"))]
+READINGS = [*product(registry.tools(), ("cpu", "meta"))]
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def measure_case(case, device, counters):
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 @pytest.mark.parametrize("case", CASES)
 def test_ledger_and_trace_predict_every_count(case, device):
-    built, counters = build_case(case), (*registry.NAMES, "headcount")
+    built, counters = build_case(case), (*registry.tools(), "headcount")
     found = devices.count_model(devices.model_of(built), counters, device)
     closed = measure_case(case, device, counters)
     assert counting.disagreements(closed, case) == []

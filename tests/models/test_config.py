@@ -7,6 +7,7 @@ from typing import get_args
 
 import pytest
 
+from headcount.models.configs import targets
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import field_types, make_config
 from headcount.models.configs.numbers import LONGEST, parse_element_bytes, parse_float, parse_int
@@ -258,3 +259,8 @@ def test_numbers_alone_are_parsed(read, values, others):
     for text in NEITHER + others:
         with pytest.raises(ValueError):
             read(text)
+
+
+def test_configurations_and_functions_read_no_presets(monkeypatch):
+    monkeypatch.setattr(targets, "PRESETS", None)
+    assert not any(map(targets.has_closed_form, ("config.json", "hf:NAME", "model.py:make")))

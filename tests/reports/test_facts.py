@@ -87,5 +87,5 @@ def test_published_counts_are_current():
     assert by_table.keys() == {"moa-table1", "moa-table2", "moa-table3"}
     for name, rows in by_table.items():
         least = min(rows, key=lambda row: int(row["macs"]))
-        found = count(Case.of(tables.load(name).row(least["row"]).target), registry.NAMES)
+        found = count(Case.of(tables.load(name).row(least["row"]).target), registry.tools())
         assert {count.counter: str(count.macs) for count in found.tools}.items() <= least.items()

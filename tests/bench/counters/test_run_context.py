@@ -14,7 +14,7 @@ from headcount.bench.counters.run_context import one_line, run_counter
 from headcount.bench.counting.tools import read
 from tests.bench.contractions.function_modules import module
 
-TOOLS = (*registry.NAMES, "headcount")
+TOOLS = (*registry.tools(), "headcount")
 
 
 def test_last_ptflops_exception_is_the_reason(monkeypatch):

@@ -53,7 +53,7 @@ def cells():
                 **(tool["explanation"] or {}),
             }
         counts["headcount"] = same | {"macs": row["headcount_macs"]}
-        for counter in ("headcount", *registry.NAMES):
+        for counter in ("headcount", *registry.tools()):
             found[row["spelling"], row["device"], counter] = counts.get(counter, same)
     return found
 
@@ -62,7 +62,7 @@ def test_every_cell_is_exact_or_explained(cells, figure):
     devices = {device for _, device, _ in cells}
     assert {"cpu", "meta"} <= devices
     assert len(FORMULATIONS) >= 15
-    assert len(cells) == len(FORMULATIONS) * len(devices) * (1 + len(registry.NAMES))
+    assert len(cells) == len(FORMULATIONS) * len(devices) * (1 + len(registry.tools()))
     differing = 0
     for (spelling, device, counter), row in cells.items():
         why = FAILING.get((spelling, device, None)) or FAILING.get((spelling, device, counter))
