@@ -19,7 +19,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from headcount.bench.cli import Parser, add_output, serve, start
+from headcount.bench.cli import COUNT, ELEMENT, SET, NameList, Parser, Value, add_output, serve, start
 from headcount.bench.errors import UsageError
 
 PROG = "python -m bench.budget"
@@ -36,7 +36,6 @@ from headcount.bench.case import LENGTHS, Case, resolve_lengths, with_attention
 from headcount.bench.closed_form.case import configuration_case
 from headcount.bench.column import plural
 from headcount.bench.hardware import find_card, names
-from headcount.bench.output.arguments import COUNT, ELEMENT, SET, NameList, Value
 from headcount.bench.output.figure import figure
 from headcount.bench.performance.plan_time import cluster_of
 from headcount.bench.result import Result

@@ -21,7 +21,7 @@ from headcount.bench.accounts import (
 from headcount.bench.budget.plans import plans
 from headcount.bench.card_times import DECODE, FORWARD, PREFILL, TRAINING, TimeRow
 from headcount.bench.case import Case
-from headcount.bench.cli import Parser, add_output, serve
+from headcount.bench.cli import COUNT, ELEMENT, Parser, Value, add_output, serve
 from headcount.bench.closed_form.case import ConfigurationCase, case_of, configuration_case
 from headcount.bench.closed_form.store import find_activations
 from headcount.bench.closed_form.times import time_table
@@ -30,7 +30,6 @@ from headcount.bench.counting.count import count
 from headcount.bench.counting.result import Unknown
 from headcount.bench.errors import UsageError
 from headcount.bench.hardware import HARDWARE, Hardware, by_name, names
-from headcount.bench.output.arguments import COUNT, ELEMENT, Value
 from headcount.bench.performance.plan_time import DTYPE
 from headcount.bench.result import Result, Row, Table, columns_of, shown
 from headcount.bench.targets.target import Target, add_target_options, is_configuration, parse_target

@@ -3,13 +3,12 @@
 import argparse
 from collections.abc import Sequence
 
-from headcount.bench.cli import Parser, add_output, serve
+from headcount.bench.cli import COUNT, Parser, add_output, serve
 from headcount.bench.commands.options import MODEL, counter_options, counters_of, refuse
 from headcount.bench.counters import registry
 from headcount.bench.counting.count import count
 from headcount.bench.env import peak_memory
 from headcount.bench.macs import module
-from headcount.bench.output.arguments import COUNT
 from headcount.bench.result import Result
 from headcount.bench.targets.target import (
     OPERATORS,

@@ -4,12 +4,11 @@ import argparse
 from collections.abc import Sequence
 
 from headcount.bench.case import Case
-from headcount.bench.cli import Parser, add_output, serve
+from headcount.bench.cli import SET, Parser, add_output, serve
 from headcount.bench.commands.options import length_options, lengths_of
 from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError
 from headcount.bench.macs import convert
-from headcount.bench.output.arguments import SET
 from headcount.bench.result import Result
 from headcount.models.configs.presets import parse_overrides
 

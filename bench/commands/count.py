@@ -7,7 +7,7 @@ from dataclasses import replace
 from headcount.bench import card_times
 from headcount.bench.accounts import Assumptions, check
 from headcount.bench.case import Case
-from headcount.bench.cli import Parser, add_output, serve
+from headcount.bench.cli import COUNT, Parser, add_output, serve
 from headcount.bench.closed_form.case import case_of
 from headcount.bench.closed_form.times import time_table
 from headcount.bench.commands.options import (
@@ -27,7 +27,6 @@ from headcount.bench.errors import UsageError, require_package
 from headcount.bench.hardware import find_card
 from headcount.bench.macs import across, columns, entries, module, ranks, survey
 from headcount.bench.macs.cite import citation
-from headcount.bench.output.arguments import COUNT
 from headcount.bench.output.figure import check_format
 from headcount.bench.output.layout import AUTO
 from headcount.bench.result import Result, Table

@@ -6,11 +6,11 @@ from dataclasses import fields
 
 from headcount.bench.accounts import OPTIONS, RECIPES, Assumptions, read_prices
 from headcount.bench.case import LENGTHS
+from headcount.bench.cli import COUNT, ELEMENT, NameList, Value
 from headcount.bench.counters import registry
 from headcount.bench.counting.count import CLOSED_FORM, DEVICES, check_device, parse_counters
 from headcount.bench.errors import UsageError, require_package
 from headcount.bench.hardware import parse_peak
-from headcount.bench.output.arguments import COUNT, ELEMENT, NameList, Value
 from headcount.bench.targets.target import flag
 from headcount.formulas.conventions import TRAINING
 from headcount.models.configs.numbers import parse_float

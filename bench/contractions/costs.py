@@ -6,8 +6,8 @@ from math import prod
 
 import torch
 
-from headcount.bench.contractions.kinds import PASSES, forward_kind
-from headcount.bench.contractions.products.product import Product
+from headcount.bench.contractions.classify import PASSES, forward_kind
+from headcount.bench.contractions.products.product import Product, ProductsByEvent
 from headcount.bench.contractions.zero_mac_ops import (
     ACTIVATIONS,
     CREATED,
@@ -22,15 +22,11 @@ from headcount.bench.contractions.zero_mac_ops import (
     base,
 )
 from headcount.bench.trace.events import Event, TensorFact, Trace, tensors_in
+from headcount.bench.trace.masks import Pairs
 from headcount.formulas.prices import PRICES
-
-Products = Mapping[int, Sequence[tuple[str, Product]]]
-"""Kinds and products of the run's operations, by event."""
 
 GROUPED = ("_grouped_mm", "_scaled_grouped_mm")
 """Products of groups of rows with a matrix of each group."""
-Pairs = tuple[int, int]
-"""Pairs of queries and keys that a mask leaves, and all pairs, of all sequences and heads."""
 _OVERWRITES = CREATED | {"copy", "fill", "zero"}
 _BIASED = {"addmm", "_addmm_activation", "addmv", "baddbmm", "addbmm"}
 _BIAS_THIRD = {"convolution", "_convolution", "linear"}
@@ -118,7 +114,7 @@ def _selected_elements(event: Event, fact: TensorFact) -> int:
     return fact.numel
 
 
-def causal_macs(trace: Trace, by_event: Products, window: int | None = None) -> int | None:
+def causal_macs(trace: Trace, by_event: ProductsByEvent, window: int | None = None) -> int | None:
     """Return the MACs of ``by_event`` without the pairs of queries and keys that masks hide.
 
     With a ``window`` causal attention sees itself and the ``window`` - 1 keys before it; attention without a mask keeps
@@ -141,7 +137,7 @@ def causal_macs(trace: Trace, by_event: Products, window: int | None = None) -> 
     return total if known else None
 
 
-def pairs_by_event(trace: Trace, by_event: Products) -> dict[int, Pairs]:
+def pairs_by_event(trace: Trace, by_event: ProductsByEvent) -> dict[int, Pairs]:
     """Return the pairs that masks leave, and all pairs, by the event of a product of attention where they are known."""
     written = _written_pairs(trace, by_event)
     found = {index: _pairs(trace, trace.events[index]) or written.get(index) for index in by_event}
@@ -187,7 +183,7 @@ class _Scores:
         return replace(self, pairs=pairs, is_known=is_known)
 
 
-def _written_pairs(trace: Trace, by_event: Products) -> dict[int, Pairs]:
+def _written_pairs(trace: Trace, by_event: ProductsByEvent) -> dict[int, Pairs]:
     """Return the pairs of attention that is written out, by the event of its products.
 
     The scores pass masks on the way to the softmax, whose weights are multiplied by the values.
@@ -264,7 +260,7 @@ def _pairs(trace: Trace, event: Event) -> Pairs | None:
     return next((call.pairs for call in calls if call.pairs), None)
 
 
-def other_flops(trace: Trace, by_event: Products, prices: Mapping[str, int] | None = None) -> dict[str, int]:
+def other_flops(trace: Trace, by_event: ProductsByEvent, prices: Mapping[str, int] | None = None) -> dict[str, int]:
     """Return the FLOPs of operations without MACs by kind; ``prices`` replace some of formulas/prices.toml.
 
     Only operations with floating-point results count; moving, selecting and comparing cost nothing. A gradient has its
@@ -279,7 +275,7 @@ def other_flops(trace: Trace, by_event: Products, prices: Mapping[str, int] | No
     return out
 
 
-def other_operations(trace: Trace, by_event: Products) -> Iterator[tuple[Event, str, int]]:
+def other_operations(trace: Trace, by_event: ProductsByEvent) -> Iterator[tuple[Event, str, int]]:
     """Iterate over the operations without MACs that have a price: each with its kind and the elements that it has."""
     for event in _operations(trace):
         if event.index in by_event:

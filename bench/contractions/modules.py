@@ -1,7 +1,7 @@
 """The modules of a counted model: class, output, parameters, calls, and the parameters that one token uses."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
@@ -16,9 +16,7 @@ from headcount.bench.trace.events import MODULE, OPERATION, Event, Trace, tensor
 if TYPE_CHECKING:
     from torch import nn
 
-    from headcount.bench.contractions.products.product import Product
-
-    ProductsByEvent = Mapping[int, Sequence[tuple[str, Product]]]
+    from headcount.bench.contractions.products.product import ProductsByEvent
 
 MAX_SHAPES = 2
 """The most shapes of a module's output that are printed."""

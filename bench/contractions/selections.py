@@ -8,7 +8,7 @@ choice. Padding masks, rows taken for one head and masks of attention decide not
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import prod
@@ -18,9 +18,7 @@ from headcount.bench.contractions.zero_mac_ops import CREATED, FREE, GATHERS, ba
 from headcount.bench.trace.events import FUNCTION, OPERATION, Event, TensorFact, Trace, tensors_in
 
 if TYPE_CHECKING:
-    from headcount.bench.contractions.products.product import Product
-
-    ProductsByEvent = Mapping[int, Sequence[tuple[str, Product]]]
+    from headcount.bench.contractions.products.product import ProductsByEvent
 
 CONSTANT, INPUT, LEARNED = range(3)
 """What a value depends on at most: nothing that changes, inputs, or parameters."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from types import ModuleType
 
-from headcount.bench.contractions.classify import ProductsByEvent
+from headcount.bench.contractions.products.product import ProductsByEvent
 from headcount.bench.counters.base import PRODUCT, CallCount, Cause, Explanation, total, unverified
 from headcount.bench.counters.rules import subclass_call
 from headcount.bench.trace.events import FUNCTION, MODULE, OPERATION, Event, Trace

@@ -9,12 +9,12 @@ from torch import Tensor
 from torch.utils._pytree import keystr, tree_flatten_with_path
 
 from headcount.bench.contractions import costs, summary
-from headcount.bench.contractions.classify import ProductsByEvent, find_contractions
+from headcount.bench.contractions.classify import find_contractions
 from headcount.bench.contractions.collectives import collectives
 from headcount.bench.contractions.elementwise import CONTRACTION, ElementwiseProduct, find_elementwise_products
 from headcount.bench.contractions.linalg import SETS, Formula
 from headcount.bench.contractions.modules import ModuleRecord, module_records, uncalled_modules, used_weights
-from headcount.bench.contractions.products.product import Product
+from headcount.bench.contractions.products.product import Product, ProductsByEvent
 from headcount.bench.counting.result import Count, Parameter
 from headcount.bench.env import counting_versions
 from headcount.bench.targets.target import POLICIES

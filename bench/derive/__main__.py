@@ -20,11 +20,10 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from headcount.bench.cli import Parser, add_output, exit_process, serve
+from headcount.bench.cli import SET, Parser, add_output, exit_process, serve
 from headcount.bench.column import Column
 from headcount.bench.counting.count import derive_module
 from headcount.bench.errors import UsageError
-from headcount.bench.output.arguments import SET
 from headcount.bench.result import Result, Row, Table
 from headcount.bench.targets.target import Target, is_configuration, parse_settings
 from headcount.models.configs.numbers import parse_int

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from headcount.bench import records
 from headcount.bench.case import Case, describe_input
-from headcount.bench.cli import Parser, add_output
+from headcount.bench.cli import SET, Parser, add_output
 from headcount.bench.column import Column, macs_column
 from headcount.bench.env import environment
 from headcount.bench.errors import EnvironmentMissing, UsageError
@@ -28,7 +28,6 @@ from headcount.bench.hardware import by_device
 from headcount.bench.latency import schedule
 from headcount.bench.latency.statistics import TRUSTED_BLOCKS, median_interval
 from headcount.bench.latency.timing_cases import ELEMENT_BYTES, PASS
-from headcount.bench.output.arguments import SET
 from headcount.bench.records import Environment, Interval, Record, Samples
 from headcount.bench.result import Result, Table, columns_of, shown
 from headcount.formulas.plan import Plan, parse

@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from headcount.bench import env, records
-from headcount.bench.cli import Parser, add_output, exit_process, serve
+from headcount.bench.cli import COUNT, SET, Parser, add_output, exit_process, serve
 from headcount.bench.column import plural
 from headcount.bench.errors import UsageError
-from headcount.bench.output.arguments import COUNT, SET
 from headcount.bench.output.figure import figure
 from headcount.bench.render import fits
 from headcount.bench.result import Result, Table, to_json

@@ -9,12 +9,11 @@ import pytest
 import headcount
 from headcount.__main__ import COMMANDS
 from headcount.bench import cli
-from headcount.bench.cli import Parser, add_output, serve
+from headcount.bench.cli import Parser, Value, add_output, serve
 from headcount.bench.column import Column
 from headcount.bench.errors import UsageError
 from headcount.bench.latency import __main__ as latency
 from headcount.bench.latency import targets as latency_targets
-from headcount.bench.output.arguments import Value
 from headcount.bench.result import Result
 from tests.bench.made_table import MadeRow, made_table
 

@@ -1,6 +1,6 @@
 """The unit that rules return: one matrix product, or n of them, by its sizes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -32,5 +32,7 @@ class Product:
         return prod(self.dims.values())
 
 
+ProductsByEvent = Mapping[int, Sequence[tuple[str, Product]]]
+"""Kinds and products of a run's contractions, by event."""
 Rule = Callable[[Event], list[Product] | None]
 """Returns the contractions of a call: an empty list for none, None for a call that is unsupported."""

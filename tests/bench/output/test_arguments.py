@@ -7,8 +7,8 @@ from fractions import Fraction
 
 import pytest
 
+from headcount.bench.cli import Value
 from headcount.bench.output import progress
-from headcount.bench.output.arguments import Value
 from headcount.models.configs.numbers import LONGEST
 
 
