@@ -93,7 +93,7 @@ class Account:
     """A value and its column; decorates the function of the value, which has the name of the account.
 
     Its first argument is a Case, a Count where the account is ``of_counts``, and a Count alone where it is ``of_runs``.
-    What a module has after a further run is no function here, but in bench.counting.columns.
+    Of a module that needs a further run the value is ``measure``, a function of bench.counting.columns.
 
     Args:
         head: heading of the column.
@@ -107,6 +107,7 @@ class Account:
     """
 
     value: Callable[[Any, Assumptions], Any]
+    measure: Callable[[Any], Any] | None = None
 
     def __init__(
         self, head: str, *statements: str, of_heads: bool = True, in_bytes: tuple[str, ...] = (),
@@ -257,7 +258,7 @@ def _bound_by(given: Assumptions, intensity: Fraction) -> str:
 @Account("MACs", of_counts=True)
 def macs(case: "Case | Count", given: Assumptions) -> int:
     """Return the MACs of the forward pass."""
-    return case.ledger.macs if isinstance(case, Case) else case.macs
+    return case.macs
 
 
 @Account("FLOPs", of_counts=True, of="FLOPs")
@@ -269,7 +270,7 @@ def flops(case: "Case | Count", given: Assumptions) -> int:
 @Account("params", of_counts=True, of_heads=False, of="params")
 def params(case: "Case | Count", given: Assumptions) -> int:
     """Return the parameters."""
-    return case.ledger.params if isinstance(case, Case) else case.params
+    return case.params
 
 
 @Account("active\nparams", of_counts=True, of="params")

@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import torch
 
-from headcount.bench.accounts import Assumptions, NoAccount
+from headcount.bench.accounts import ACCOUNTS, Assumptions, NoAccount
 from headcount.bench.contractions import costs
 from headcount.bench.counting.copies import FakeWeights, on_meta, with_fake_weights
 from headcount.bench.counting.decode_step import DecodeStep, decode_step
@@ -86,26 +86,25 @@ class Runs:
 
 
 Measure = Callable[[Runs], int | Fraction]
-MEASURES: dict[str, Measure] = {}
-"""The function that measures a column, by the column's name. It raises NoAccount where there is no value."""
+"""The function that measures a column. It raises NoAccount where there is no value."""
 
 
 def measures(function: Measure) -> Measure:
-    """Register the function of the column of its name."""
-    MEASURES[function.__name__] = function
+    """Register the function with the column of its name. Raises KeyError where there is none."""
+    ACCOUNTS[function.__name__].measure = function
     return function
 
 
 def measure_columns(
     names: Sequence[str], built: Built, options: Mapping[str, Any], count: Count, given: Assumptions
 ) -> tuple[dict[str, int | Unknown], list[str]]:
-    """Return the values of the columns of ``names`` that MEASURES has, and sentences about them.
+    """Return the values of the columns of ``names`` that are measured, and sentences about them.
 
     Raises UserCodeError for a window that is not the model's.
     """
     runs = Runs(built, options, count, given)
     _ = runs.window
-    found = {name: _measure(MEASURES[name], runs) for name in names if name in MEASURES}
+    found = {name: _measure(function, runs) for name in names if (function := ACCOUNTS[name].measure)}
     notes: list[str] = []
     if isinstance(found.get("kv_bytes"), int):
         notes += _cache_notes(runs.step, runs.bytes_each["cached"])

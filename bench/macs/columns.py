@@ -193,7 +193,7 @@ def table_of(
     notes += dict.fromkeys(note for case in cases for note in case.notes)
     notes += filter(None, [ideal_statement(cases)])
     model = MODEL if len(cases) < len(sides) else REFERENCE
-    return with_accounts(_memory(heading, Column("row", "preset"), notes, rows), names, given, model, with_ideal=False)
+    return with_accounts(_memory(heading, Column("row", "model"), notes, rows), names, given, model, with_ideal=False)
 
 
 def _memory(heading: str, first: Column, notes: Sequence[str], rows: Sequence[MemoryRow]) -> Table[MemoryRow]:
