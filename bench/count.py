@@ -128,12 +128,11 @@ def build_named(text: str) -> ModuleCall:
         near = did_you_mean(spec, PRESETS)
         raise ValueError(f"{text!r} is no preset and no layer{near}; the command counts others: headcount count {text}")
     # what a count of the caller's own module does without
-    from headcount.models.build import build, example_inputs
+    from headcount.models.build import build_call
 
     name, fields, lengths = read(text)
     config = make(name, fields)
-    inputs = example_inputs(config, resolve_lengths(config, lengths), device="meta", dtype=torch.bfloat16)
-    return build(config, initialise=False, device="meta", dtype=torch.bfloat16), (), inputs
+    return build_call(config, resolve_lengths(config, lengths), device="meta", dtype=torch.bfloat16)
 
 
 def unpack(module: nn.Module, inputs: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:

@@ -100,6 +100,19 @@ def example_inputs(
     return {name: make_input(*spec) for name, spec in config.inputs(lengths).items()}
 
 
+def build_call(
+    config: AttentionConfig | ModelConfig,
+    lengths: Mapping[str, int],
+    *,
+    device: str | torch.device,
+    dtype: torch.dtype,
+    initialise: bool = False,
+) -> tuple[nn.Module, tuple, dict[str, Tensor]]:
+    """Return the model or layer of ``config`` with the arguments and keywords of a call of it; see :func:`build`."""
+    inputs = example_inputs(config, lengths, device=device, dtype=dtype)
+    return build(config, initialise=initialise, device=device, dtype=dtype), (), inputs
+
+
 @torch.no_grad()
 def _initialise(model: nn.Module, seed: int, generator_device: str | torch.device) -> None:
     """Set Glorot-uniform products of modules with ``in_features`` and ``out_features``, N(0, 1/d_m) embeddings, zero

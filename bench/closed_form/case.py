@@ -20,7 +20,7 @@ from headcount.models.configs.base import ConfigError
 
 ELEMENT_BYTES = 2
 """Bytes of a number of activations that have a closed form."""
-LENGTHS = ("batch_size", "seq_len")
+DECODER_LENGTHS = ("batch_size", "seq_len")
 """Input lengths of a causal decoder."""
 
 
@@ -189,8 +189,8 @@ def configuration_case(target: Target, called: str | None = None, plan: Plan | N
     name = called or target.name
     if target.inputs or target.device or target.backward or target.plan:
         raise UsageError(f"{name}: a closed form takes lengths, --set and --dtype")
-    if unknown := sorted(target.lengths.keys() - set(LENGTHS)):
-        raise UsageError(f"{name}: a closed form takes {', '.join(LENGTHS)}, not {', '.join(unknown)}")
+    if unknown := sorted(target.lengths.keys() - set(DECODER_LENGTHS)):
+        raise UsageError(f"{name}: a closed form takes {', '.join(DECODER_LENGTHS)}, not {', '.join(unknown)}")
     if "seq_len" not in target.lengths:
         raise UsageError(f"{name} needs its length; write {name},T=128 or --seq-len 128")
     for length, size in target.lengths.items():

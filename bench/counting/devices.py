@@ -22,7 +22,7 @@ from headcount.bench.counting.result import Count, Parameter
 from headcount.bench.counting.tools import ModuleCall, RecordedCall
 from headcount.bench.targets.user_code import UserCodeError, run_user_code
 from headcount.formulas.ledger import Ledger
-from headcount.models.build import build, example_inputs
+from headcount.models.build import build_call
 
 HEADCOUNT = "headcount"
 FAKE = "meta, with the inputs' values"
@@ -242,9 +242,7 @@ def model_of(case: Case) -> Model:
     """
 
     def call_on(device: str) -> ModuleCall:
-        options: dict[str, Any] = {"device": device, "dtype": torch.bfloat16}
-        module = build(case.config, initialise=False, **options)
-        return module, (), example_inputs(case.config, case.lengths, **options)
+        return build_call(case.config, case.lengths, device=device, dtype=torch.bfloat16)
 
     def stored_bytes() -> int:
         return torch.bfloat16.itemsize * case.ledger.params

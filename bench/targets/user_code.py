@@ -310,16 +310,14 @@ def _build_config(
     """Build a preset or a layer with weights of zeros unless ``initialise``, or none on meta, and its inputs."""
     import torch
 
-    from headcount.models.build import build as build_model
-    from headcount.models.build import example_inputs
+    from headcount.models.build import build_call
     from headcount.models.configs.base import ConfigError
 
-    options = {"device": device, "dtype": getattr(torch, dtype)}
+    options = {"device": device, "dtype": getattr(torch, dtype), "initialise": initialise}
     try:
         # the settings of a lock are JSON, which has no tuples
         config = make(spec, {name: tuple(one) if isinstance(one, list) else one for name, one in settings.items()})
-        inputs = example_inputs(config, resolve_lengths(config, lengths), **options)
-        return Built(build_model(config, initialise=initialise, **options), (), inputs)
+        return Built(*build_call(config, resolve_lengths(config, lengths), **options))
     except ConfigError as error:
         raise UserCodeError(str(error)) from None
 
