@@ -4,9 +4,6 @@ Each module listed in bench.counters.registry defines
 
     NAME, DEVICE           its name, and the device on which its count was verified
     VERIFIED               the versions for which its rules were verified, by distribution, the tool's own first
-    HOOKS                  whether it sets hooks on modules; with hooks torch's encoder layer leaves its fast path
-    ADDS                   what it counts besides multiply-accumulates: operations per element of an entry, by kind of
-                           the ledger (a number, or a function of the entry); kinds without a row add nothing
     read(model, inputs)    run the tool on one forward pass and return what it reports; ``inputs`` are tensors in the
                            order of forward's parameters: fvcore traces no keywords, and ptflops' hook on a nn.Linear
                            fails where the input came by keyword
@@ -14,6 +11,10 @@ Each module listed in bench.counters.registry defines
 
 and where they apply
 
+    HOOKS                  True where it sets hooks on modules; with hooks torch's encoder layer leaves its fast path
+    ADDS                   what it counts besides multiply-accumulates: operations per element of an entry, by kind of
+                           the ledger (a number, or a function of the entry); kinds without a row add nothing
+    MISSES                 the kinds of the ledger whose multiply-accumulates it does not count
     NAMES                  the Python names whose calls it counts
     TWICE                  the place in its source that counts one call several times
     more_additions(ledger, device)     return additions by name that do not depend on kinds
@@ -198,10 +199,14 @@ def predict(tool: ModuleType, ledger: Ledger, device: str) -> Size:
 
 
 def additions(tool: ModuleType, ledger: Ledger, device: str) -> dict[str, Size]:
-    """Return what ``tool`` adds to the multiply-accumulates, by kind or by a name that the tool gives."""
+    """Return what ``tool`` adds to the multiply-accumulates, by kind or by a name that the tool gives.
+
+    Kinds that it misses are negative.
+    """
+    adds_by_kind = getattr(tool, "ADDS", {}) | dict.fromkeys(getattr(tool, "MISSES", ()), -1)
     added: dict[str, Size] = {}
     for entry in ledger:
-        adds = tool.ADDS.get(entry.kind, 0)
+        adds = adds_by_kind.get(entry.kind, 0)
         if times := adds(entry) if callable(adds) else adds:
             added[entry.kind] = added.get(entry.kind, 0) + times * entry.size
     return added | (tool.more_additions(ledger, device) if hasattr(tool, "more_additions") else {})

@@ -35,7 +35,6 @@ NAME = "deepspeed"
 DEVICE = "cpu"
 VERIFIED = {"deepspeed": "0.19.8", "torch": "2.13"}
 HOOKS = True
-ADDS = {}
 more_additions = biased_linear_again
 
 _RECURRENT = (nn.RNN, nn.GRU, nn.LSTM, nn.RNNCell, nn.GRUCell, nn.LSTMCell)

@@ -12,8 +12,6 @@ from headcount.bench.trace.record import record
 NAME = "headcount"
 DEVICE = "meta"
 VERIFIED = {"torch": TORCH}
-HOOKS = False
-ADDS = {}
 
 _PRODUCTS = "bench/contractions/products/"
 

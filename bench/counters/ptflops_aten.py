@@ -23,7 +23,6 @@ from headcount.bench.trace.events import OPERATION, Event, Trace
 NAME = "ptflops-aten"
 DEVICE = "meta"
 VERIFIED = {"ptflops": "0.7.5", "torch": TORCH}
-HOOKS = False
 ADDS = {"bias": 1}
 """In addmm and convolution (aten_ops.py:51, 93); a nn.Linear reaches addmm where its input is 2-D or contiguous."""
 

@@ -26,7 +26,6 @@ NAME = "torch"
 DEVICE = "meta"
 VERIFIED = {"torch": TORCH}
 TAKEN_APART = "torch/utils/flop_counter.py:1050-1055"
-HOOKS = False
 ADDS = {}
 """addmm and convolution leave the bias out (torch/utils/flop_counter.py:88-90, 131-178)."""
 

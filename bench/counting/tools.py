@@ -77,7 +77,7 @@ class RecordedCall:
 
     def explain(self, tool: ModuleType) -> Explanation:
         """Return why the count of ``tool`` differs from headcount's."""
-        run = (self._hooked if tool.HOOKS else self.headcount).run
+        run = (self._hooked if getattr(tool, "HOOKS", False) else self.headcount).run
         return explain(tool, run.trace, run.by_event)
 
     def run(self, tool: ModuleType) -> CounterResult:

@@ -1,6 +1,7 @@
 """Counts of each tool, by hand on prime sizes, and the causes of their differences from headcount's."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,8 +10,10 @@ from torch import nn
 from torch.testing._internal.two_tensor import TwoTensor
 
 from headcount.bench.counters import registry
+from headcount.bench.counters.base import additions, predict
 from headcount.bench.counters.explain import ADDED, DIFFERS, MISSED, TWICE
 from headcount.bench.counting.tools import read
+from headcount.formulas.ledger import Entry, Ledger
 from tests.bench.contractions.function_modules import Calls, module
 
 PTFLOPS, ATEN, FVCORE, TORCH, DEEPSPEED = "ptflops-pytorch", "ptflops-aten", "fvcore", "torch", "deepspeed"
@@ -369,3 +372,10 @@ def test_failing_tool_has_reason():
     assert cells[PTFLOPS].reason.startswith("IndexError")
     assert (cells[TORCH].macs, cells[TORCH].exact) == (5 * 7 * 7, 5 * 7 * 7 + 5 * 7)
     assert all(cell.explained for cell in cells.values())
+
+
+def test_prediction_leaves_out_missed_kinds():
+    entries = (Entry("a", "linear", {"m": 3, "i": 5, "j": 7}), Entry("a", "scores", {"m": 3, "i": 5, "j": 11}))
+    tool = SimpleNamespace(MISSES={"scores"})
+    assert predict(tool, Ledger(entries), "meta") == 3 * 5 * 7
+    assert additions(tool, Ledger(entries), "meta") == {"scores": -3 * 5 * 11}
