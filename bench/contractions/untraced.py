@@ -117,4 +117,4 @@ def _holds_values(fact: TensorFact) -> bool:
 def _leaves_unread(event: Event, fact: TensorFact) -> bool:
     """Return whether the operation moves, writes or ignores the values of ``fact``, and computes nothing of them."""
     name = base(event.name)
-    return name in FREE or event.name == "prim.device" or fact.storage in event.writes or name.endswith("_like")
+    return name in FREE or fact.storage in event.writes or name.endswith("_like")

@@ -86,7 +86,7 @@ _QUESTIONS_AND_LAYOUTS = """
     _padded_dense_to_jagged_forward _print _sparse_compressed_tensor_unsafe _sparse_coo_tensor_with_dims
     _sparse_coo_tensor_with_dims_and_tensors _sparse_softmax _sparse_softmax_backward_data _sparse_sum
     _sparse_sum_backward _spdiags _values col_indices crow_indices dequantize histogram indices is_coalesced is_set_to
-    nested_to_padded_tensor prim.device profiler._record_function_enter profiler._record_function_enter_new
+    nested_to_padded_tensor profiler._record_function_enter profiler._record_function_enter_new
     profiler._record_function_exit quantize_per_channel quantize_per_tensor record_stream segment_reduce
     sparse_compressed_tensor sym_constrain_range sym_constrain_range_for_size to_padded_tensor torchvision.nms
     torchvision.ps_roi_align torchvision.ps_roi_pool torchvision.roi_align torchvision.roi_pool values

@@ -59,7 +59,7 @@ def copy_module(module: nn.Module, convert: Callable[[Tensor], Tensor]) -> nn.Mo
     """Return a copy with converted tensors, and the same shared and the same frozen parameters."""
     memo: dict[int, Any] = {}
     for parameter in module.parameters():
-        memo[id(parameter)] = nn.Parameter(convert(parameter.detach()), parameter.requires_grad)
+        memo[id(parameter)] = _parameter(convert(parameter.detach()), parameter.requires_grad)
     for buffer in module.buffers():
         memo[id(buffer)] = convert(buffer.detach())
     # the weights of torch.nn.utils.weight_norm, which are computed: Python copies leaves only
@@ -70,6 +70,16 @@ def copy_module(module: nn.Module, convert: Callable[[Tensor], Tensor]) -> nn.Mo
     if not isinstance(copied, nn.Module):
         raise TypeError(f"the __deepcopy__ of {type(module).__name__} returns no module, but {type(copied).__name__}")
     return copied
+
+
+def _parameter(tensor: Tensor, requires_grad: bool) -> Tensor:
+    """Return a new tensor as a parameter."""
+    if type(tensor) is not fake_tensor.FakeTensor:
+        return nn.Parameter(tensor, requires_grad)
+    # torch would detach it in its mode, which then refers to it: code that swaps tensors refuses such a one
+    parameter: Any = tensor.requires_grad_(requires_grad)
+    parameter._is_param = True
+    return parameter
 
 
 _INDEXED_BY_MASK = (

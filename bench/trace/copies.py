@@ -17,8 +17,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
+
+from headcount.bench.trace.shapes import fake_like, fake_view
 
 _PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size))
 _OWN_WAYS = ("__deepcopy__", "__reduce__", "__reduce_ex__")
@@ -44,7 +47,11 @@ def share(tensor: Tensor, requires_grad: bool, clone: bool = False) -> Tensor:
     ``clone``: its memory is a copy.
     """
     with torch._C.DisableTorchFunctionSubclass():
-        shared = tensor.data.clone() if clone else tensor.data
+        if type(tensor) is FakeTensor and not clone:
+            # its data would be an operation of its mode
+            shared = fake_view(tensor, tensor.shape, tensor.stride(), tensor.storage_offset())
+        else:
+            shared = tensor.data.clone() if clone else tensor.data
         if type(shared) is not type(tensor):
             shared = Tensor._make_subclass(type(tensor), shared)
         shared.requires_grad_(requires_grad)
@@ -112,6 +119,10 @@ class Copier(TorchFunctionMode):
             return memo[id(tensor)]
         if self._shares:
             return self._share(tensor)
+        if type(tensor) is FakeTensor:
+            # torch copies its mode too
+            copied = memo[id(tensor)] = fake_like(tensor)
+            return copied
         if tensor.is_leaf:
             return function(tensor, memo)
         # torch copies leaves only

@@ -23,6 +23,7 @@ from headcount.bench.trace.names import ORIGINAL, Guards
 
 if TYPE_CHECKING:
     from headcount.bench.trace.recorder import Recorder
+    from headcount.bench.trace.shapes import FakeShapeCache, ShapeCache
 
 _FORWARD_EVENT = "headcount: index of the event that this node differentiates"
 _SEQUENCES = (tuple, list)
@@ -33,7 +34,7 @@ _EXPORTS = {"numpy", "__dlpack__", "tolist", "data_ptr", "untyped_storage"}
 """Methods that give a tensor's memory or values without an operation."""
 _LAYOUT_QUERIES = {
     "sym_is_contiguous", "is_contiguous", "is_strides_like_format", "is_non_overlapping_and_dense", "size", "sym_size",
-    "stride", "sym_stride", "storage_offset", "sym_storage_offset", "numel", "sym_numel", "dim", "layout",
+    "stride", "sym_stride", "storage_offset", "sym_storage_offset", "numel", "sym_numel", "dim", "layout", "device",
 }  # fmt: skip
 
 
@@ -87,9 +88,10 @@ class DispatchTracer(TorchDispatchMode):
 
     supports_higher_order_operators = True
 
-    def __init__(self, recorder: "Recorder") -> None:
+    def __init__(self, recorder: "Recorder", cache: "ShapeCache | FakeShapeCache | None") -> None:
         super().__init__()
         self._recorder = recorder
+        self._cache = cache
         self._passed_on: OpOverload | None = None
 
     @classmethod
@@ -129,7 +131,9 @@ class DispatchTracer(TorchDispatchMode):
             written = _written_tensors(writes, args, kwargs) if writes else ()
             args, kwargs = self._recorder.with_own_memory(written, args, kwargs, name)
             if is_unfolded:
-                out = self._recorder.call(event, self._unfold, (event, operation, args, kwargs), {})
+                out = self._recorder.call(event, self._unfold, (event, operation, types, args, kwargs), {})
+            elif self._cache:
+                out = self._recorder.call(event, self._cache.run, (operation, types, args, kwargs), {})
             else:
                 out = self._recorder.call(event, operation, args, kwargs)
             if isinstance(out, FakeTensor) and name.removesuffix("_") in _MASKS:
@@ -148,7 +152,7 @@ class DispatchTracer(TorchDispatchMode):
         self._recorder.forget_facts()
         return out
 
-    def _unfold(self, event, operation, args, kwargs):
+    def _unfold(self, event, operation, types, args, kwargs):
         """Run the parts of a composite operation, or of one on lists, under this mode."""
         if each := unfold_foreach(event.name, args, kwargs):
             event.composite = True
@@ -161,7 +165,7 @@ class DispatchTracer(TorchDispatchMode):
             if out is not NotImplemented:
                 event.composite = True
                 return out
-        return operation(*args, **kwargs)
+        return self._cache.run(operation, types, args, kwargs) if self._cache else operation(*args, **kwargs)
 
 
 def _is_called_by_fsdp() -> bool:
@@ -214,8 +218,6 @@ def _properties(operation: OpOverload) -> tuple[str, bool, bool, tuple[tuple[int
 
 def is_composite(operation: OpOverload) -> bool:
     """Return whether torch can decompose this operation (OpOverload.decompose checks the same each time)."""
-    if operation is torch.ops.prim.device.default:
-        return False
     key = torch._C.DispatchKey.CompositeImplicitAutograd
     return key in operation.py_kernels or operation.has_kernel_for_dispatch_key(key)
 

@@ -21,7 +21,7 @@ from headcount.bench.trace.events import GroupFact, Trace
 from headcount.bench.trace.modes import parts_of, results_of, unread_results
 from headcount.bench.trace.names import AttributePatches, set_eval_mode
 from headcount.bench.trace.recorder import Recorder
-from headcount.bench.trace.shapes import cache_shapes
+from headcount.bench.trace.shapes import find_cache
 
 _FUTURES = (concurrent.futures.Future, asyncio.Future)
 _UNFOLLOWED = (type, ModuleType, Tensor, nn.Module, FunctionType)
@@ -77,12 +77,12 @@ def record(
             if input_gradients:
                 args, kwargs = tree_map_only(Tensor, as_leaf, (args, kwargs))
         recorder = Recorder(model, copier.memo.values(), copier.shared)
-        with cache_shapes(model, names, recorder.trace.events):
-            dispatch, function = recorder.start(names, changed)
-            with dispatch, function:
-                out = model(*args, **kwargs)
-                if backward:
-                    run_backward(model, out)
+        cache = find_cache(model, names, recorder.trace.events)
+        dispatch, function = recorder.start(names, changed, cache)
+        with dispatch, function:
+            out = model(*args, **kwargs)
+            if backward:
+                run_backward(model, out)
         refuse_unrun(out)
     except RecursionError as error:
         raise RecursionError(

@@ -47,6 +47,7 @@ from headcount.bench.trace.names import (
     skip_shape_propagation,
     wrap,
 )
+from headcount.bench.trace.shapes import FakeShapeCache, ShapeCache
 from headcount.bench.trace.weights import is_parameter, own_tensor, represented_shape, stored_tensors
 
 _UNTRACED = (
@@ -163,10 +164,15 @@ class Recorder:
             self.trace.buffers.setdefault(self._storage(own_tensor(tensor)), (f"{path}.{name}", tuple(tensor.shape)))
         return path
 
-    def start(self, names: Sequence[str], replaced: AttributePatches) -> tuple[DispatchTracer, FunctionTracer]:
+    def start(
+        self,
+        names: Sequence[str],
+        replaced: AttributePatches,
+        cache: ShapeCache | FakeShapeCache | None,
+    ) -> tuple[DispatchTracer, FunctionTracer]:
         """Patch what no mode sees, until ``replaced`` is undone, and return the modes that record the rest.
 
-        ``names`` are as :func:`bench.trace.record.record` takes them.
+        ``names`` are as :func:`bench.trace.record.record` takes them; ``cache`` answers equal operations.
         """
         self._restored = replaced
         if _recorders:
@@ -190,7 +196,7 @@ class Recorder:
         for owner, name in _UNTRACED:
             full_name = f"{owner.__name__}.{name}"
             replaced.set(owner, name, wrap(full_name, getattr(owner, name), self._untraced_call))
-        return DispatchTracer(self), FunctionTracer(self, guards)
+        return DispatchTracer(self, cache), FunctionTracer(self, guards)
 
     def begin(self, what: str, name: str, args: tuple, kwargs: dict, path: str | None = None) -> Event:
         """Open an event inside the innermost open one."""

@@ -1,16 +1,19 @@
 """Cache the shapes of results.
 
-On meta torch computes them in Python for every one of many equal calls, and on the CPU it computes unused values.
+On meta torch computes them in Python for every one of many equal calls, and on the CPU it computes unused values. For
+fake tensors it has a cache, which enters a mode, describes each operand anew and takes no call with a tensor of values.
 """
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn import Parameter
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
@@ -28,9 +31,23 @@ def cache_shapes(model: nn.Module, watched: Sequence[str] = (), events: Sequence
     Every operation still goes through every inner mode. Not for a tool that patches functions which torch's Python
     calls: if names are ``watched``, an operation that adds to ``events`` while computing a shape is not cached.
     """
+    known = find_cache(model, watched, events)
+    return known if isinstance(known, ShapeCache) else nullcontext()
+
+
+def find_cache(
+    model: nn.Module, watched: Sequence[str] = (), events: Sequence[Any] = ()
+) -> "ShapeCache | FakeShapeCache | None":
+    """Return the cache for operations on the weights of ``model``, if they are on meta or fake and no mode is active.
+
+    ``watched`` and ``events`` are as in :func:`cache_shapes`.
+    """
     weight = next(model.parameters(), None)
-    alone = _get_current_dispatch_mode() is None
-    return ShapeCache(watched, events) if alone and weight is not None and weight.is_meta else nullcontext()
+    if weight is None or _get_current_dispatch_mode() is not None:
+        return None
+    if type(weight) is FakeTensor:
+        return FakeShapeCache(weight.fake_mode)
+    return ShapeCache(watched, events) if weight.is_meta else None
 
 
 def skip_values(device: str) -> AbstractContextManager:
@@ -58,7 +75,10 @@ class ShapeCache(TorchDispatchMode):
         return False
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
+        return self.run(operation, types, args, kwargs or {})
+
+    def run(self, operation: Any, types: Sequence[type], args: tuple, kwargs: dict[str, Any]) -> Any:
+        """Return the result of an operation, in which tensors of classes of their own are of the ``types``."""
         fits = not types and _returns_new_tensors(operation)
         key = _cache_key(operation, args, kwargs, self._device) if fits else None
         if key is None:
@@ -135,3 +155,168 @@ def _store(key: tuple, out: Any, device: str) -> None:
     if len(_CACHE) >= MAX_ENTRIES:
         _CACHE.clear()
     _CACHE[key] = isinstance(out, tuple), tuple((t.shape, t.stride(), t.dtype) for t in tensors)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fake:
+    """How a fake result is made: with memory of its own, as a view of the operand ``source``, or that operand itself.
+
+    The ``offset`` of a view is from that of the operand. A result that is an operand has no ``shape``.
+    """
+
+    source: int | None
+    shape: torch.Size | None = None
+    strides: tuple[int, ...] = ()
+    offset: int = 0
+    dtype: torch.dtype | None = None
+    device: torch.device | None = None
+
+
+_FAKES: dict[tuple, tuple[type, list[_Fake]]] = {}
+_META = torch.device("meta")
+_INDEXED = {
+    getattr(torch.ops.aten, name)
+    for name in ("index", "_unsafe_index", "index_put", "index_put_", "_unsafe_index_put", "_index_put_impl_")
+}
+"""Operations that take the values of a mask, and of integers none."""
+_OF_VALUES = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output, torch.Tag.inplace_view}
+_BY_PLACE = {torch.ops.aten.as_strided}
+"""Operations that take a place in memory."""
+
+
+class FakeShapeCache:
+    """Return fake tensors as an earlier equal call did: new ones, views of operands, or an operand that is written.
+
+    Only of aten's operations that return floating-point numbers: integers made of fake tensors may have values.
+    """
+
+    def __init__(self, mode: FakeTensorMode) -> None:
+        self._mode = mode
+
+    def run(self, operation: Any, types: Sequence[type], args: tuple, kwargs: dict[str, Any]) -> Any:
+        """Return the result of an operation, in which tensors of classes of their own are of the ``types``."""
+        if tuple(types) != (FakeTensor,) or not _is_of_shapes(operation) or torch.is_inference_mode_enabled():
+            return operation(*args, **kwargs)
+        operands: list[Tensor] = []
+        key = self._key(operation, args, kwargs, operands)
+        known = _FAKES.get(key) if key else None
+        if known is None:
+            out = operation(*args, **kwargs)
+            is_same = key is not None and key == self._key(operation, args, kwargs, [])
+            made = _fakes_of(operation, out, operands) if is_same else []
+            if not made:
+                return out
+            if len(_FAKES) >= MAX_ENTRIES:
+                _FAKES.clear()
+            known = _FAKES[key] = type(out), made
+        # the first time too: torch's mode keeps references to what it returns, and swaps no tensor with one
+        kind, made = known
+        tensors = [self._make(one, operands) for one in made]
+        return tensors[0] if kind is FakeTensor else kind(tensors)
+
+    def _key(self, operation: OpOverload, args: tuple, kwargs: dict, operands: list[Tensor]) -> tuple | None:
+        """Return the key of a call and add its tensors to ``operands``; None if its result depends on more."""
+        parts: list[Any] = [operation, torch.get_default_dtype(), self._mode.allow_non_fake_inputs]
+        return tuple(parts) if self._describe((args, kwargs), parts, operands) else None
+
+    def _describe(self, value: Any, parts: list[Any], operands: list[Tensor]) -> bool:
+        """Add what a result depends on to ``parts``; return whether that is all."""
+        kind = type(value)
+        if kind is FakeTensor:
+            if value.fake_mode is not self._mode or value.constant is not None or value._has_symbolic_sizes_strides:
+                return False
+            parts.append(value.fake_device)
+        elif kind is Tensor or kind is Parameter:
+            # it has values
+            parts += (kind, value.device)
+        elif kind is tuple or kind is list:
+            parts.append(len(value))
+            return all([self._describe(part, parts, operands) for part in value])
+        elif kind is dict:
+            parts.append(tuple(value))
+            return all([self._describe(part, parts, operands) for part in value.values()])
+        else:
+            # 1, 1.0 and True are equal
+            parts += (kind, value)
+            return not isinstance(value, Tensor | torch.SymInt | torch.SymFloat | torch.SymBool)
+        parts += (value.shape, value.stride(), value.dtype)
+        operands.append(value)
+        return value.layout is torch.strided and not value.dtype.is_complex
+
+    def _make(self, one: _Fake, operands: Sequence[Tensor]) -> Tensor:
+        if one.source is None:
+            memory = torch.empty_strided(one.shape, one.strides, dtype=one.dtype, device=_META)
+            return _fake(self._mode, memory, one.device)
+        operand = operands[one.source]
+        if one.shape is None:
+            return operand
+        return fake_view(operand, one.shape, one.strides, one.offset + operand.storage_offset())
+
+
+def fake_view(tensor: FakeTensor, shape: Sequence[int], strides: Sequence[int], offset: int) -> FakeTensor:
+    """Return a fake tensor with the memory of another."""
+    view = torch.empty(0, dtype=tensor.dtype, device=_META).set_(tensor.untyped_storage(), offset, shape, strides)
+    return _fake(tensor.fake_mode, view, tensor.fake_device)
+
+
+def fake_like(tensor: FakeTensor) -> FakeTensor:
+    """Return a fake tensor with memory of its own."""
+    memory = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=_META)
+    return _fake(tensor.fake_mode, memory, tensor.fake_device).requires_grad_(tensor.requires_grad)
+
+
+def _fake(mode: FakeTensorMode, memory: Tensor, device: torch.device | None) -> FakeTensor:
+    """Return a fake tensor as its constructor does, which checks and sets each attribute anew."""
+    made: Any = Tensor._make_subclass(FakeTensor, memory, False, dispatch_device=True, device_for_backend_keys=device)
+    torch._C._set_throw_on_mutable_data_ptr(made)
+    made.__dict__.update(_attributes())
+    made.fake_mode, made.fake_device = mode, device
+    return made
+
+
+@cache
+def _attributes() -> dict[str, Any]:
+    """Return the attributes of a new fake tensor, without its mode."""
+    first = FakeTensor(FakeTensorMode(), torch.empty(0, device=_META), torch.device("cpu"))
+    return {name: value for name, value in vars(first).items() if name != "fake_mode"}
+
+
+@cache
+def _is_of_shapes(operation: Any) -> bool:
+    """Return whether the shapes of an operation's results follow from those of its operands."""
+    if not isinstance(operation, OpOverload) or operation.namespace != "aten" or "lift" in operation.__name__:
+        return False
+    packet = operation._overloadpacket
+    return packet in _INDEXED or packet not in _BY_PLACE and _OF_VALUES.isdisjoint(operation.tags)
+
+
+def _fakes_of(operation: OpOverload, out: Any, operands: Sequence[Tensor]) -> list[_Fake]:
+    """Return how the results of an operation can be made again; none if they cannot."""
+    tensors = list(out) if type(out) in (tuple, list) else [out]
+    if not all(type(one) is FakeTensor and one.constant is None and one.is_floating_point() for one in tensors):
+        return []
+    if operation._overloadpacket in _INDEXED and any(one.dtype in (torch.bool, torch.uint8) for one in operands):
+        return []
+    arguments = operation._schema.arguments
+    writes = any(argument.alias_info is not None and argument.alias_info.is_write for argument in arguments)
+    if writes and type(operands[0]) is not FakeTensor:
+        # torch returns a fake tensor of its own for one that has values
+        return []
+    places = {id(one): place for place, one in enumerate(operands)}
+    memory = {one.untyped_storage()._cdata: place for place, one in enumerate(operands)}
+    made = []
+    for one in tensors:
+        address, offset = one.untyped_storage()._cdata, one.storage_offset()
+        shape, strides = one.shape, one.stride()
+        place = memory.get(address)
+        if id(one) in places:
+            made.append(_Fake(places[id(one)]))
+        elif place is None and not offset:
+            # of no other result
+            memory[address] = len(operands)
+            made.append(_Fake(None, shape, strides, 0, one.dtype, one.fake_device))
+        elif place is not None and place < len(operands) and one.dtype == operands[place].dtype:
+            made.append(_Fake(place, shape, strides, offset - operands[place].storage_offset()))
+        else:
+            return []
+    return made

@@ -3,13 +3,19 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
 
+from headcount.bench.counting.copies import FakeWeights, with_fake_weights
 from headcount.bench.trace import shapes
+from headcount.bench.trace.events import tensors_in
+from headcount.bench.trace.record import record
 
 
 @pytest.fixture(autouse=True)
 def clear_cache():
     shapes._CACHE.clear()
+    shapes._FAKES.clear()
 
 
 def meta(*sizes, dtype=torch.float32):
@@ -73,3 +79,90 @@ def test_cpu_integers_keep_values():
         for mask in (x > 2, x > 4):
             assert x[mask].shape == (mask.sum(),)
     assert not any("index" in str(known) or "topk" in str(known) for known in shapes._CACHE)
+
+
+FAKE_CALLS = {
+    "sum": lambda x, y, at: x + x[:1],
+    "with-values": lambda x, y, at: (x * y, y * x, x + y[:, :1], torch.where(y > 0, x, y)),
+    "views": lambda x, y, at: (x.mT, x[1], x[:, 2:4], x.expand(3, 2, 5, 7), x.unsqueeze(0)[..., 1:]),
+    "several-views": lambda x, y, at: (*x.split(2, 1), *x.unbind(0), *x.chunk(2, -1)),
+    "parts": lambda x, y, at: tuple(part @ part.mT for part in x),
+    "by-type": lambda x, y, at: (x.sum(-1, dtype=torch.float64), x.sum(-1), x.double() + x, x / 2, x * True),
+    "taken": lambda x, y, at: (x[:, at], x[:, at[:2]], x.index_select(1, at), x[at[1:2], at[:1]]),
+    "masked": lambda x, y, at: (x[y > 0], x[y > 1], x.masked_fill(y > 0, 0.0)),
+    "written": lambda x, y, at: (x.clone().add_(y), torch.zeros_like(x).index_add_(1, at, x[:, at])),
+    "put": lambda x, y, at: (x.clone().index_put_((y > 0,), x.sum()), x.new_zeros(5).copy_(x[0, :, 0])),
+    "attention": lambda x, y, at: F.scaled_dot_product_attention(x[None], x[None], x[None]),
+    "normed": lambda x, y, at: F.layer_norm(F.dropout(x, 0.5, False), (7,), y[0, 0]),
+}
+
+
+class Twice(nn.Module):
+    """Run a function of a weight, a tensor with values and positions twice."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(2, 5, 7))
+        self.function = function
+
+    def forward(self, y, at):
+        return self.function(self.weight, y, at), self.function(self.weight, y, at)
+
+
+@pytest.mark.parametrize("call", FAKE_CALLS)
+def test_fake_results_match_real_ones(call):
+    y = torch.tensor([-1.0, 1.0, 2.0] * 24)[:70].reshape(2, 5, 7)
+    twice = Twice(FAKE_CALLS[call]), (y, torch.tensor([3, 0, 3])), {}
+    real, fake = record(*twice), record(*with_fake_weights(twice, FakeWeights(0)))
+
+    def facts(trace):
+        numbers = {}
+        return [
+            (fact.shape, fact.strides, fact.offset, fact.dtype, numbers.setdefault(fact.storage, len(numbers)))
+            for event in trace.operations()
+            for fact in (*event.tensors(), *tensors_in(event.out))
+        ]
+
+    assert [event.name for event in fake.operations()] == [event.name for event in real.operations()]
+    assert facts(fake) == facts(real)
+
+
+def test_drawn_numbers_are_drawn_again():
+    fakes = [FakeWeights(seed) for seed in (0, 1)]
+    found = []
+    for mode in fakes:
+        twice = Twice(lambda x, y, at: (x.argmax(-1) + 0, x.sum())), (torch.ones(1), torch.ones(1)), {}
+        call = with_fake_weights(twice, mode)
+        call[0].register_forward_hook(lambda _, __, out: found.append([one[0].tolist() for one in out]))
+        record(*call)
+    assert all(mode.has_drawn for mode in fakes)
+    assert found[0] != found[1] and found[0][0] != found[0][1]
+
+
+class MovesItsRouter(nn.Module):
+    """Switch Transformers' router, which moves its layer to a type in forward."""
+
+    def __init__(self):
+        super().__init__()
+        self.router = nn.Linear(7, 3)
+
+    def forward(self, x):
+        self.router = self.router.to(torch.float64)
+        return self.router(x.double()).argmax(-1).tolist()
+
+
+def test_fake_weights_move_in_forward():
+    trace = record(*with_fake_weights((MovesItsRouter(), (torch.ones(5, 7),), {}), FakeWeights(0)))
+    product = next(event for event in trace.operations() if event.name == "addmm")
+    assert [fact.shape for fact in product.tensors()] == [(3,), (5, 7), (7, 3)]
+
+
+def test_copy_of_fake_buffers_has_their_mode():
+    module = nn.BatchNorm1d(7)
+    mode = FakeWeights(0)
+    call = with_fake_weights((module, (torch.ones(5, 7),), {}), mode)
+    found = []
+    call[0].register_forward_pre_hook(lambda module, _: found.extend(module.buffers()))
+    record(*call)
+    assert all(one.fake_mode is mode for one in found if isinstance(one, FakeTensor))
+    assert sum(isinstance(one, FakeTensor) for one in found) == 2
