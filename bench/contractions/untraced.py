@@ -19,6 +19,8 @@ _MEMORY = frozenset({"numpy", "__array__", "data_ptr", "untyped_storage"})
 WAYS_OUT = _MEMORY | {"tolist"}
 """Names of calls that export data."""
 _EMPTY = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"})
+_OF_VALUES = frozenset({"tensor", "as_tensor", "new_tensor"})
+"""Functions that make a tensor of Python's values."""
 _FILLED = frozenset("full full_like new_full new_ones new_zeros ones ones_like zeros zeros_like fill zero".split())
 
 
@@ -88,7 +90,15 @@ def _made_outside(trace: Trace) -> set[int]:
     gone = {storage for storage, memory in trace.unmade.items() if memory() is None}
     # a tensor of Python's or numpy's values
     lifted = (event for event in trace.operations() if gone and base(event.name) == "lift_fresh")
-    return gone - {fact.storage for event in lifted for fact in event.tensors()}
+    gone -= {fact.storage for event in lifted for fact in event.tensors()}
+    # on meta one is made without an operation
+    calls = (event for event in trace.events if gone and event.what == FUNCTION and event.name in _OF_VALUES)
+    return gone - {one.storage for event in calls for one in tensors_in(event.out) if one.storage not in _inputs(event)}
+
+
+def _inputs(event: Event) -> set[int]:
+    """Return the storages of an event's arguments."""
+    return {fact.storage for fact in event.tensors()}
 
 
 def _exports(trace: Trace) -> Iterator[Event]:

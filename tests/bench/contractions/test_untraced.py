@@ -2,6 +2,7 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 
 import numpy as np
 import pytest
@@ -228,3 +229,33 @@ def test_exported_integers_are_allowed(dtype):
 
     found = count_macs(module(by_lists), torch.ones(7, 13, dtype=dtype), allow_unsupported=True).unsupported
     assert len(found) == (dtype not in (torch.int64, torch.bool))
+
+
+CONSTANTS = {
+    "tensor": lambda x: torch.tensor([2, 3, 5, 7, 11], dtype=x.dtype, device=x.device),
+    "as_tensor": lambda x: torch.as_tensor([2.0, 3.0, 5.0, 7.0, 11.0], device=x.device),
+    "new_tensor": lambda x: x.new_tensor([2.0, 3.0, 5.0, 7.0, 11.0]),
+}
+
+
+@pytest.mark.parametrize("device", ["meta", "cpu"])
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_values_of_python_are_no_data_of_others(name, device):
+    """On meta torch makes a tensor of values without an operation."""
+    x = torch.ones(5, 2, device=device)
+    assert count_macs(module(lambda x: x @ x.T / CONSTANTS[name](x)), x).macs == 5 * 5 * 2
+
+
+@pytest.mark.parametrize("device", ["meta", "cpu"])
+def test_data_of_another_thread_raises_as_a_tensor_too(device):
+    asked, answered = SimpleQueue(), SimpleQueue()
+    thread = threading.Thread(target=lambda: answered.put((lambda x: x @ x.T)(asked.get())))
+    thread.start()
+
+    def function(x):
+        asked.put(x)
+        return torch.as_tensor(answered.get(), device=x.device) / 2
+
+    with pytest.raises(UnsupportedError, match="data that another thread or process computed"):
+        count_macs(module(function), torch.ones(5, 2, device=device))
+    thread.join()
