@@ -106,20 +106,21 @@ def _count_built(
         model = _model(target, built, options)
         return built, options, model, count_model(model, counters, target.device)
     except UserCodeError as error:
+        shown = error
         for other, note in _alternatives(target, built):
             try:
                 second, options = build(other, roots)
                 model = _model(other, second, options)
                 found = count_model(model, counters, target.device)
             except UserCodeError as second_error:
-                # a text that has no room for an image
                 if str(second_error).startswith("--seq-len "):
-                    raise
+                    # a text that has no room for an image
+                    shown = second_error
                 continue
             reason = str(error).partition("; ")[0]
             return replace(second, notes=(*second.notes, f"{note}: {reason}")), options, model, found
         failure = built.failure and built.failure(error)
-        raise (UserCodeError(failure, error.trace) if failure else error) from None
+        raise (UserCodeError(failure, error.trace) if failure else shown) from None
 
 
 def _alternatives(target: Target, built: Built) -> Iterator[tuple[Target, str]]:
