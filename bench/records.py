@@ -97,6 +97,7 @@ class LatencyRecord(Record):
         overhead: time over that of dense MQA of the same K and D.
         to_dense: time over that of the layer with every head, or of the dense model.
         telemetry: ranges of the GPU's clock, power and temperature.
+        case_s: seconds of each step of the case: to prepare and check all its rows, to time and to profile them.
     """
 
     kind = "latency"
@@ -155,6 +156,7 @@ class LatencyRecord(Record):
     to_dense_by: str | None = None
     to_dense_verdict: str | None = None
     telemetry: dict[str, Any] | None = None
+    case_s: dict[str, Any] | None = None
     environment: Environment
 
     @classmethod

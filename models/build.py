@@ -143,4 +143,4 @@ def _draw(module: nn.Module, name: str, shape: torch.Size, generator: torch.Gene
     if hasattr(module, "embedding_dim"):
         return torch.randn(shape, **options) * module.embedding_dim**-0.5
     bound = (6 / (module.in_features + module.out_features)) ** 0.5
-    return (torch.rand(shape, **options) * 2 - 1) * bound
+    return torch.rand(shape, **options).mul_(2).sub_(1).mul_(bound)

@@ -89,9 +89,6 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     out.add_argument("--estimate", action="store_true", help="print least and expected times, and measure nothing")
     out.add_argument("--on", metavar="CARD", help="card of --estimate, of --list (default: H200 SXM)")
     out.add_argument("--plan", metavar="PLAN", help="with --estimate: all ranks of TARGET under tp=8,sp")
-    out.add_argument(
-        "--hardware", choices=HARDWARE, metavar="NAME", help="data sheet of --list that replaces measured peaks"
-    )
     store = out.add_mutually_exclusive_group()
     schedule.add_options(store, "--json", "--out-dir")
     store.add_argument("--record", action="store_true", help="the same in a file under reports/records")
@@ -157,8 +154,6 @@ def command(args: argparse.Namespace, argv: Sequence[str] = ()) -> Result | str 
     set_defaults(args)
 
     def cases() -> list[list[TimingCase]]:
-        if args.hardware:
-            HARDWARE[args.hardware].check(args.dtype)
         if args.threads:
             import torch
 

@@ -9,14 +9,18 @@ them from `make kernels` with this machine's Triton and Python.
 """
 
 import argparse
+import functools
 import json
 import os
 import sys
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 from headcount.bench.cli import Parser, add_output
 from headcount.bench.column import Column, plural
@@ -24,14 +28,56 @@ from headcount.bench.errors import UsageError
 from headcount.bench.latency import gates, schedule
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.bench.result import Result, Row, Table, columns_of, shown
+from headcount.models.configs.presets import preset
 
 PROG = "python -m bench.latency campaign"
+
+
+@functools.cache
+def read_parts() -> dict[str, dict[str, Any]]:
+    """Return the parts of gpu_cases.toml by name, in their order."""
+    return tomllib.loads(Path(__file__).with_name("gpu_cases.toml").read_text(encoding="utf-8"))
+
+
+def part_cases(
+    part: str, device: str = "cuda", dtype: str = "bfloat16", tokens: int | None = None
+) -> dict[TimingCase, float]:
+    """Return the cases of a part of gpu_cases.toml, each with the seconds that it is expected to take.
+
+    ``tokens`` of a call replace those of the part; a longer sequence is cut, but for a model of a fixed length.
+    """
+    found = {}
+    values = read_parts()[part]
+    if "cases" not in values:
+        checks = gates.check_cases(gates.LAYERS, device, dict.fromkeys((dtype, *gates.DTYPES[device])))
+        return dict.fromkeys(checks, values["seconds"])
+    subject, most, without = values["subject"], tokens or values["tokens"], tuple(values.get("without", ()))
+    for row in values["cases"]:
+        requested = tuple(row["implementation"]) if "implementation" in row else None
+        routings = row.get("routing", ["natural" if subject == "model" else "balanced"])
+        for name, seq_len, which, routing in product(row["name"], row["seq_len"], row["pass"], routings):
+            has_fixed_length = subject == "model" and set(preset(name).lengths) == {"batch_size"}
+            length = seq_len if has_fixed_length else min(seq_len, most)
+            shape = length, max(1, most // length), dtype, which, device, routing
+            case = TimingCase(subject, name, *shape, requested, blocks=row.get("blocks"), without=without)
+            found[case] = row["seconds"]
+    return found
+
+
+def timed_parts() -> dict[str, dict[str, Any]]:
+    """Return the parts of a campaign that are timed; the other one checks."""
+    return {name: part for name, part in read_parts().items() if "cases" in part}
+
+
+def campaign_cases(device: str = "cuda", dtype: str = "bfloat16", tokens: int | None = None) -> list[TimingCase]:
+    """Return the timing cases of every part of gpu_cases.toml."""
+    return [case for part in timed_parts() for case in part_cases(part, device, dtype, tokens)]
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """Return the command line of bench.latency campaign."""
     out = Parser(prog=prog, description=(__doc__ or "").replace(PROG, prog))
-    parts = list(schedule.read_parts())
+    parts = list(read_parts())
     out.add_argument(
         "--part", nargs="+", choices=parts, default=parts, metavar="PART", help=f"(default: {', '.join(parts)})"
     )
@@ -40,7 +86,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     schedule.add_options(out, "--device", default="cuda")
     dtypes = ("bfloat16", "float16", "float32")
     schedule.add_options(out, "--dtype", choices=dtypes, default="bfloat16", help="(default: %(default)s)")
-    tokens = {part["subject"]: part["tokens"] for part in schedule.timed_parts().values()}
+    tokens = {part["subject"]: part["tokens"] for part in timed_parts().values()}
     default = ", ".join(f"{number} of a {subject}" for subject, number in tokens.items())
     schedule.add_options(out, "--tokens", help=f"tokens of a call (default: {default})")
     out.add_argument(
@@ -53,7 +99,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 def command(args: argparse.Namespace, argv: Sequence[str] = ()) -> Result | Callable[[], int]:
     """Return the tables of a campaign, one for each part; each begins when the one before it has been printed."""
     schedule.check_limits(args)
-    parts = {part: _part_cases(part, args) for part in dict.fromkeys(args.part)}
+    parts = {part: part_cases(part, args.device, args.dtype, args.tokens) for part in dict.fromkeys(args.part)}
     if args.list:
         return _list_parts(parts)
     if not args.out_dir:
@@ -65,14 +111,6 @@ def command(args: argparse.Namespace, argv: Sequence[str] = ()) -> Result | Call
         return [part for part in runnable if part]
 
     return schedule.plan_cases(args, argv, cases)
-
-
-def _part_cases(part: str, args: argparse.Namespace) -> dict[TimingCase, float]:
-    """Return the cases of a part with the seconds that each is expected to take."""
-    if part in schedule.timed_parts():
-        return schedule.part_cases(part, args.device, args.dtype, args.tokens)
-    checks = gates.check_cases(gates.LAYERS, args.device, dict.fromkeys((args.dtype, *gates.DTYPES[args.device])))
-    return dict.fromkeys(checks, schedule.read_parts()[part]["seconds"])
 
 
 def _runs_here(case: TimingCase) -> bool:

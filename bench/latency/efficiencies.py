@@ -331,14 +331,13 @@ def parser(prog: str) -> argparse.ArgumentParser:
     """Return the command line."""
     out = Parser(prog=prog, description=(__doc__ or "").replace("python -m bench.latency efficiencies", prog))
     out.add_argument("--check", action="store_true", help="compare with the stored file, and write nothing")
-    out.add_argument("--records", metavar="DIR", type=Path, help="records of the card, with kernels.csv")
     add_output(out)
     return out
 
 
 def command(args: argparse.Namespace, argv: Sequence[str] = ()) -> Result:
     """Return the constants and their evidence, written or compared with what is stored."""
-    folder = args.records or records.shipped() / RECORDS
+    folder = records.shipped() / RECORDS
     rows, unused = listed_rows(folder)
     fitted = [row for row in rows if row.is_fitted]
     if not fitted:

@@ -2,8 +2,10 @@
 
 import gc
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -27,6 +29,9 @@ RATIOS = {"to_mha": "mha", "to_inner": "mha-inner", "overhead": "mqa", "to_dense
 """Ratio -> role of the row that is its denominator. ``overhead`` is that of routing, over dense MQA."""
 CASE_FIELDS = ("subject", "name", "seq_len", "batch_size", "dtype", "device", "routing", "which", "tokens")
 """Facts of a case that its records have too."""
+
+STEPS = {True: ("prepare", "time", "profile"), False: ("prepare", "check again")}
+"""Steps of a case whose seconds are recorded, by whether it is timed."""
 
 PROFILED_ROLES = ("mqa", "dense")
 """Roles of the rows whose kernels are recorded beside those of the fastest implementation."""
@@ -161,18 +166,23 @@ def measure_case(
     gc.collect()
     # what stays: the collector, which runs before each capture, need not look at it
     gc.freeze()
+    ends = [time.perf_counter()]
     with side_stream(case.device):
         impls = [prepare(case, spec, tensors, shared) for spec in case.impls()]
+        ends.append(time.perf_counter())
         if blocks:
             control = _time_together(
                 impls, blocks=blocks, device=case.device, on_block=on_block, on_captured=_check_replay
             )
+            ends.append(time.perf_counter())
             if case.blocks is None:
                 _profile(impls)
         else:
             for impl in impls:
                 _check_again(impl)
-    rows = [impl.record(peaks, blocks, environ) for impl in impls]
+    ends.append(time.perf_counter())
+    case_s = dict(zip(STEPS[bool(blocks)], (end - start for start, end in pairwise(ends)), strict=True))
+    rows = [replace(impl.record(peaks, blocks, environ), case_s=case_s) for impl in impls]
     return add_ratios(rows, control.record(peaks, blocks, environ)) if control else rows
 
 

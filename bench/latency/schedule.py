@@ -1,24 +1,20 @@
-"""Plan a run: options and their limits, stored cases, and the cases of a GPU campaign, most valuable first."""
+"""Plan a run: the options that commands share with their limits, and what one process or several measure."""
 
 import argparse
-import functools
 import math
 import os
 import sys
-import tomllib
 from collections.abc import Callable, Sequence
-from itertools import chain, product
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from headcount.bench import records
 from headcount.bench.counting.count import check_device
 from headcount.bench.errors import UsageError
-from headcount.bench.hardware import HARDWARE
 from headcount.bench.latency.timing_cases import ELEMENT_BYTES, TimingCase
 from headcount.bench.result import Result
 from headcount.bench.targets import watched
-from headcount.models.configs.presets import preset
 
 TOKENS = {"cpu": 1024, "cuda": 16384}
 """Tokens of a call by default."""
@@ -41,44 +37,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
 """Options that several commands have."""
 MOST, MOST_BLOCKS = 2**31 - 1, 10_000
 """Largest length or batch, and most blocks."""
-
-
-@functools.cache
-def read_parts() -> dict[str, dict[str, Any]]:
-    """Return the parts of gpu_cases.toml by name, in their order."""
-    return tomllib.loads(Path(__file__).with_name("gpu_cases.toml").read_text(encoding="utf-8"))
-
-
-def part_cases(
-    part: str, device: str = "cuda", dtype: str = "bfloat16", tokens: int | None = None
-) -> dict[TimingCase, float]:
-    """Return the timing cases of a part of gpu_cases.toml, each with the seconds that it is expected to take.
-
-    ``tokens`` of a call replace those of the part; a longer sequence is cut, but for a model of a fixed length.
-    """
-    found = {}
-    values = read_parts()[part]
-    subject, most, without = values["subject"], tokens or values["tokens"], tuple(values.get("without", ()))
-    for row in values["cases"]:
-        requested = tuple(row["implementation"]) if "implementation" in row else None
-        routings = row.get("routing", ["natural" if subject == "model" else "balanced"])
-        for name, seq_len, which, routing in product(row["name"], row["seq_len"], row["pass"], routings):
-            has_fixed_length = subject == "model" and set(preset(name).lengths) == {"batch_size"}
-            length = seq_len if has_fixed_length else min(seq_len, most)
-            shape = length, max(1, most // length), dtype, which, device, routing
-            case = TimingCase(subject, name, *shape, requested, blocks=row.get("blocks"), without=without)
-            found[case] = row["seconds"]
-    return found
-
-
-def timed_parts() -> dict[str, dict[str, Any]]:
-    """Return the parts of a campaign that are timed; the other one checks."""
-    return {name: part for name, part in read_parts().items() if "cases" in part}
-
-
-def campaign_cases(device: str = "cuda", dtype: str = "bfloat16", tokens: int | None = None) -> list[TimingCase]:
-    """Return the timing cases of every part of gpu_cases.toml."""
-    return [case for part in timed_parts() for case in part_cases(part, device, dtype, tokens)]
 
 
 def in_worker(device: str, argv: Sequence[str]) -> Callable[[], int] | None:
@@ -109,7 +67,7 @@ def plan_cases(
 
     ``argv`` is recorded. ``make`` is called where this process measures.
     """
-    defaults = {"out_dir": None, "record": False, "json": None, "within": None, "hardware": None, "blocks": BLOCKS}
+    defaults = {"out_dir": None, "record": False, "json": None, "within": None, "blocks": BLOCKS}
     args = argparse.Namespace(**defaults | {"commit": None} | vars(args))
     check_limits(args)
     if (args.out_dir or args.json or args.record) and (watch := in_worker(args.device, argv)):
@@ -125,7 +83,7 @@ def plan_cases(
     path = Path(args.out_dir) / "latency.jsonl" if args.out_dir else args.json and Path(args.json)
     if args.record:
         path = records.place(records.writable(), environ["device"], environ["time"][:10], environ["commit"])
-    session = TimingSession(path, environ, args.blocks, args.within, HARDWARE.get(args.hardware))
+    session = TimingSession(path, environ, args.blocks, args.within)
     return Result(list(map(session.make_table, parts)), session.sentence, remark=lambda: session.remark)
 
 

@@ -17,10 +17,9 @@ import torch
 from headcount.bench import records
 from headcount.bench.column import escape_controls
 from headcount.bench.env import environment
-from headcount.bench.hardware import Hardware
 from headcount.bench.latency import capture, measure, table
 from headcount.bench.latency.case_tensors import DTYPES
-from headcount.bench.latency.roofline import Peaks, bound
+from headcount.bench.latency.roofline import Peaks
 from headcount.bench.latency.timing import format_status, is_lost
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.bench.output.files import ensure_dir, write
@@ -49,17 +48,9 @@ class TimingSession:
         environ: environment of the records.
         blocks: number of blocks, unless a case states its own.
         within: seconds from the start of the command after which no case begins; None for no limit.
-        hardware: the data sheet that replaces measured peaks.
     """
 
-    def __init__(
-        self,
-        path: Path | None,
-        environ: Environment,
-        blocks: int,
-        within: float | None = None,
-        hardware: Hardware | None = None,
-    ) -> None:
+    def __init__(self, path: Path | None, environ: Environment, blocks: int, within: float | None = None) -> None:
         self.path, self.within = path, within
         self.parent = watched.worker() if path else {}
         self.started = self.parent.get("started") or time.time()
@@ -70,7 +61,7 @@ class TimingSession:
         self.longest_s: dict[tuple[str, str], float] = {}
         # the case that left this process unfit for another one, and why
         self.unusable = ""
-        self.environ, self.blocks, self.hardware = environ, blocks, hardware
+        self.environ, self.blocks = environ, blocks
         self._peaks: dict[str, Peaks | None] = {}
         self._telemetry = Telemetry(environ["device_type"])
 
@@ -100,9 +91,8 @@ class TimingSession:
                     print(f"{self.unusable}: continuing in a new process", file=sys.stderr)
                     watched.restart()
                 self._run(case)
-            rows = list(map(self._bounded, self.done[case.key]))
-            self.printed += rows
-            yield from rows
+            self.printed += self.done[case.key]
+            yield from self.done[case.key]
 
     def _left_s(self) -> float:
         """Return the seconds until the time limit."""
@@ -139,16 +129,8 @@ class TimingSession:
             reason = "the device is lost" if is_lost(case.device) else f"a capture failed ({capture.failures[0]})"
             self.unusable = f"{case.key}: {reason}"
 
-    def _bounded(self, record: LatencyRecord) -> LatencyRecord:
-        """Return the record with the bound of the data sheet where one is given."""
-        if not self.hardware or record.least_bytes is None:
-            return record
-        return replace(record, **bound(record.macs, record.least_bytes, Peaks.of(self.hardware, record.dtype)))
-
     def peaks_of(self, dtype: str, device: str) -> Peaks | None:
-        """Return the peaks of a type: of the data sheet, or measured once; None where that failed."""
-        if self.hardware:
-            return Peaks.of(self.hardware, dtype)
+        """Return the peaks of a type, measured once; None where that failed."""
         if dtype not in self._peaks:
             try:
                 self._peaks[dtype] = measure_peaks(device, DTYPES[dtype])

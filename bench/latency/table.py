@@ -123,7 +123,7 @@ def times(environ: Environment, blocks: int, rows: Iterable[LatencyRecord]) -> T
             "and D (the routing overhead), for MoH over the same layer with every head computed. A ratio is of "
             "replayed CUDA graphs where both implementations have one, else of wall time.",
             "Roofline bound: the larger of MACs over the peak rate and unavoidable bytes over the peak bandwidth, "
-            "both measured here, or of the data sheet of --hardware.",
+            "both measured here.",
         ],
         note_column="layer",
     )

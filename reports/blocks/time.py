@@ -15,8 +15,8 @@ from headcount.bench import records
 from headcount.bench.column import INTERVAL, Column, plural
 from headcount.bench.hardware import HARDWARE
 from headcount.bench.latency import efficiencies, roofline, table
+from headcount.bench.latency.campaign import campaign_cases
 from headcount.bench.latency.implementations import layer_impls, model_impls
-from headcount.bench.latency.schedule import campaign_cases
 from headcount.bench.latency.statistics import paired_ratio, quantile
 from headcount.bench.latency.table import median_ms
 from headcount.bench.performance import model, sources

@@ -7,7 +7,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from headcount.bench.latency import gates
-from headcount.bench.latency.schedule import campaign_cases
+from headcount.bench.latency.campaign import campaign_cases
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
 from headcount.models.configs.presets import preset

@@ -5,10 +5,9 @@ import json
 import pytest
 
 from headcount.bench import records
-from headcount.bench.latency import gates, schedule
+from headcount.bench.latency import campaign, gates
 from headcount.bench.latency.__main__ import main
-from headcount.bench.latency.campaign import describe_cache
-from headcount.bench.latency.schedule import campaign_cases
+from headcount.bench.latency.campaign import campaign_cases, describe_cache
 from headcount.bench.latency.timing_cases import TimingCase
 
 SHAPES = [(7, "forward", None), (16, "decode", None), (5, "both", None), (7, "forward", 3)]
@@ -21,8 +20,13 @@ CASES = [
 @pytest.fixture
 def small_campaign(cuda, quick, monkeypatch):
     """List few small cases, and checks of one layer."""
-    parts = {"models": CASES[:2], "layers": CASES[2:]}
-    monkeypatch.setattr(schedule, "part_cases", lambda part, *_: dict.fromkeys(parts.get(part, ()), 4.0))
+    parts = {"models": CASES[:2], "layers": CASES[2:], "compiled": [], "more-layers": []}
+    plain = campaign.part_cases
+    monkeypatch.setattr(
+        campaign,
+        "part_cases",
+        lambda part, *how: dict.fromkeys(parts[part], 4.0) if part in parts else plain(part, *how),
+    )
     monkeypatch.setattr(gates, "LAYERS", ("dense",))
     monkeypatch.setattr(gates, "SHAPES", ((7, 2, "balanced"), (1, 1, "balanced")))
     return cuda

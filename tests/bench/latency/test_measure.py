@@ -64,6 +64,7 @@ def test_record_for_each_impl(which, layers):
     assert found["mqa fused"].overhead is None
     assert subject.largest_share > 1 / 6 and found["mha fused"].largest_share is None
     assert subject.noise_floor == subject.noise_floor_wall
+    assert list(subject.case_s) == ["prepare", "time", "profile"] and min(subject.case_s.values()) > 0
 
 
 @pytest.mark.parametrize("which", ["forward", "backward", "both", "decode"])

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from headcount.bench import records
-from headcount.bench.latency import capture, gates, measure, schedule, session, timing, timing_cases
+from headcount.bench.latency import campaign, capture, measure, session, timing, timing_cases
 from headcount.bench.latency.__main__ import main
 from headcount.bench.latency.session import read_finished
 from headcount.bench.targets import watched
@@ -109,8 +109,8 @@ def test_short_cases_begin_after_a_long_one(monkeypatch):
 @pytest.mark.parametrize("when", ["dead", "failing"], ids=["at-once", "at-the-next-synchronisation"])
 def test_lost_device_restarts_before_the_next_section(when, tmp_path, cuda, capsys, monkeypatch):
     case = timing_cases.TimingCase("layer", "some", 7, 2, "bfloat16", "forward", "cuda", "balanced")
-    monkeypatch.setattr(schedule, "part_cases", lambda *_: {case: 4.0})
-    monkeypatch.setattr(gates, "check_cases", lambda *_: [replace(case, name="dense")])
+    parts = {"layers": case, "checks": replace(case, name="dense")}
+    monkeypatch.setattr(campaign, "part_cases", lambda part, *_: {parts[part]: 4.0})
     argv = ["campaign", "--out-dir", str(tmp_path), "--blocks", "2", "--part", "layers", "checks"]
 
     def die(name):
@@ -169,22 +169,6 @@ def test_failed_peaks_leave_no_bound(tmp_path, monkeypatch, capsys):
     assert main([*CPU, "--pass", "forward", "both", "--json", str(tmp_path / "r.jsonl")]) == 0
     assert {(r.status, r.roofline_ms) for r in rows_of(tmp_path / "r.jsonl")} == {("timed", None)}
     assert capsys.readouterr().err.count("no peak rates of float64, so no roofline bounds: out of memory\n") == 1
-
-
-def test_data_sheet_replaces_peaks_measured_now_or_stored(tmp_path, capsys):
-    argv = [*CPU, "--dtype", "float32", "--pass", "forward", "--json"]
-    assert main([*argv, str(tmp_path / "stored.jsonl")]) == 0
-    for file in ("stored.jsonl", "new.jsonl"):
-        capsys.readouterr()
-        assert main([*argv, str(tmp_path / file), "--hardware", "a100", "--format", "json"]) == 0
-        (row,) = json.loads(capsys.readouterr().out)["tables"][0]["rows"]
-        # 19.5 TFLOP/s and 2,039 GB/s
-        bound_ms = pytest.approx(1000 * max(row["macs"] / 9.75e12, row["least_bytes"] / 2.039e12))
-        assert (row["peaks"]["macs_per_s"], row["roofline_ms"]) == (9.75e12, bound_ms)
-    assert [rows_of(tmp_path / file)[0].peaks["macs_per_s"] for file in ("stored.jsonl", "new.jsonl")] == [
-        1e9,
-        9.75e12,
-    ]
 
 
 def make_telemetry(**fields):

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from headcount.bench import records
-from headcount.bench.latency import correctness, gates, implementations, schedule
+from headcount.bench.latency import campaign, correctness, gates, implementations
 from headcount.bench.latency.__main__ import main
 from headcount.models.configs.layers import layer
 from headcount.models.configs.presets import PRESETS, preset
@@ -43,7 +43,7 @@ def small_layer(name):
 
 def short_parts():
     """Return the parts of the campaign, whose second measurements are as short as the first."""
-    parts = copy.deepcopy(schedule.read_parts())
+    parts = copy.deepcopy(campaign.read_parts())
     for part in parts.values():
         for row in part.get("cases", ()):
             if "blocks" in row:
@@ -54,27 +54,27 @@ def short_parts():
 @pytest.fixture
 def small_campaign(fake_device, quick, monkeypatch):
     """Make models, layers and checks small, in float32, which every implementation has on a CPU."""
-    for case in schedule.campaign_cases():
+    for case in campaign.campaign_cases():
         # the names of dense models are those of whole models, and remembered
         case.impls(any_device=True)
     parts = short_parts()
-    for module in (implementations, schedule):
+    for module in (implementations, campaign):
         monkeypatch.setattr(module, "preset", small_preset)
     monkeypatch.setattr(implementations, "layer", small_layer)
-    monkeypatch.setattr(schedule, "read_parts", lambda: parts)
+    monkeypatch.setattr(campaign, "read_parts", lambda: parts)
     monkeypatch.setattr(gates, "SHAPES", ((33, 2, "balanced"), (1, 1, "balanced"), (10, 4, "one-expert")))
     monkeypatch.setattr(gates, "DTYPES", {"cuda": ("float32",)})
     # rounding errors of short sums scatter, so that twice the plain reference's is too little for some
     monkeypatch.setitem(correctness.MIN_BOUND, "float32", correctness.CAP["float32"])
 
 
-@pytest.mark.parametrize("part", schedule.read_parts())
+@pytest.mark.parametrize("part", campaign.read_parts())
 def test_part_runs_through(part, small_campaign, tmp_path, capsys):
     argv = ["campaign", "--part", part, "--out-dir", str(tmp_path), "--dtype", "float32"]
     assert main([*argv, "--tokens", "64", "--blocks", str(BLOCKS)]) == 0
     if part == "compiled":
         # torch.compile needs a real device
-        cases = schedule.part_cases(part, dtype="float32", tokens=64)
+        cases = campaign.part_cases(part, dtype="float32", tokens=64)
         lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("skipped")]
         assert [line.rpartition(": ")[2] for line in lines] == [case.key for case in cases]
         assert all("implementation compiled needs a real device" in line for line in lines)
@@ -86,6 +86,6 @@ def test_part_runs_through(part, small_campaign, tmp_path, capsys):
     if part == "checks":
         assert len(cells) == len(gates.LAYERS) * 3 * 2
     else:
-        assert cells == {case.key for case in schedule.part_cases(part, dtype="float32", tokens=64)}
+        assert cells == {case.key for case in campaign.part_cases(part, dtype="float32", tokens=64)}
     if part == "models":
         assert all(record.to_dense for record in found if record.role == "subject")
