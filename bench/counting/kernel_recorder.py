@@ -341,7 +341,7 @@ def layer_kernels(
     """Return the kernels of a layer's pass over (B, T) tokens, and ``src_len`` keys where it decodes."""
     how = {"device": "meta", "dtype": dtype}
     module = build(config, impl=impl, **how)
-    trains = which in ("both", "backward")
+    trains = which == "both"
     x = torch.empty(*shape, config.d_model, **how).requires_grad_(trains)
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     options = {}
@@ -350,10 +350,9 @@ def layer_kernels(
         options["cache"].length = src_len - 1
     with torch.set_grad_enabled(trains), record_kernels() as recorder:
         out = module(x, **options)
-        forward = len(recorder.kernels)
         if trains:
             torch.autograd.grad(out, [x, *parameters], torch.empty(out.shape, **how), allow_unused=True)
-    return _of_pass(recorder, impl, which, forward)
+    return fuse(recorder) if impl == COMPILED else recorder.kernels
 
 
 def model_kernels(
@@ -363,20 +362,10 @@ def model_kernels(
     how = {"device": "meta", "dtype": dtype}
     module = build(config, impl=impl, **how)
     inputs = tuple(example_inputs(config, lengths, **how).values())
-    trains = which in ("both", "backward")
+    trains = which == "both"
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     with torch.set_grad_enabled(trains), record_kernels() as recorder:
         out = module(*inputs)
-        forward = len(recorder.kernels)
         if trains:
             torch.autograd.grad(loss(out, inputs[-1]), parameters, allow_unused=True)
-    return _of_pass(recorder, impl, which, forward)
-
-
-def _of_pass(recorder: KernelRecorder, impl: str, which: str, forward: int) -> list[Kernel]:
-    """Return the kernels of a pass, fused where the implementation is compiled, without the ``forward`` ones of a
-    backward pass."""
-    if which == "backward":
-        for recorded in (recorder.kernels, recorder.reads, recorder.writes):
-            del recorded[:forward]
     return fuse(recorder) if impl == COMPILED else recorder.kernels

@@ -49,7 +49,7 @@ from headcount.formulas.plan import parse as parse_plan
 from headcount.models.configs import layers
 from headcount.models.configs.targets import has_closed_form, is_layer, read, split
 
-PASSES = ("forward", "backward", "both", "decode")
+PASSES = ("forward", "both", "decode")
 SEQ_LENS = {"cpu": (10, 128, 512), "cuda": (10, 128, 512, 2048, 8192)}
 QUICK = {"layer": ["mha-base", "moa-8K8E128D"], "seq_len": [128], "blocks": 5, "passes": ["forward"], "tokens": 512}
 PASSES_OF_MODELS = {"forward": (PREFILL, FORWARD), "both": (TRAINING,), "decode": (DECODE,)}

@@ -142,13 +142,11 @@ class CaseTensors:
         x = draw_features(case.batch_size, case.new_len, self.config.d_model, case.device)
         size = x.numel() * case.element_bytes
         wanted = MOST_SETS if case.which == "decode" else math.ceil(ROTATED_BYTES[case.device] / size)
-        # two autograd graphs are retained; more would not fit
-        sets = 2 if case.which == "backward" else max(2, min(MOST_SETS, wanted))
+        sets = max(2, min(MOST_SETS, wanted))
         routed = vary_inputs(x, sets)
         if self.selected is not None:
             routed = (route_inputs(one, self.selected, self.num_experts) for one in routed)
-        wants_gradient = case.which in ("both", "backward")
-        return [one.to(self.dtype).requires_grad_(wants_gradient) for one in routed]
+        return [one.to(self.dtype).requires_grad_(case.which == "both") for one in routed]
 
     @functools.cached_property
     def gradient(self) -> Tensor:

@@ -55,25 +55,17 @@ def work(case: TimingCase, config: AttentionConfig | ModelConfig) -> Work:
         step = accounts.step(Case(counted.name, config, counted.lengths), case.seq_len)
         return Work(step.macs, step_elements(step) + activations)
     ledger = counted.ledger
-    return Work(pass_macs(ledger, case.which), least_elements(ledger, case.which, activations))
+    trains = case.which == "both"
+    # each contraction once forward, twice backward (dX and dW)
+    macs = ledger.macs + (backward(ledger).macs if trains else 0)
+    return Work(macs, least_elements(ledger, activations, trains))
 
 
-def pass_macs(ledger: Ledger, which: str) -> int:
-    """Return the multiply-accumulates of a pass: each contraction once forward, twice backward (dX and dW)."""
-    after = backward(ledger).macs if which in ("backward", "both") else 0
-    return after if which == "backward" else ledger.macs + after
-
-
-def least_elements(ledger: Ledger, which: str, activations: int) -> int:
-    """Return the elements that any implementation moves: each used weight, input and output element once.
-
-    Backward, gradients of all of them as well, and the weights themselves; forward and backward together read a weight
-    once, write its gradient, and move inputs, outputs and their gradients once each. ``activations``: input and output
-    elements together.
-    """
+def least_elements(ledger: Ledger, activations: int, trains: bool) -> int:
+    """Return the elements that any implementation moves: each used weight, input and output element once, in training
+    their gradients too. ``activations``: input and output elements together."""
     weights = sum(reachable_params(entry) for entry in ledger)
-    of_weights, of_activations = {"forward": (1, 1), "backward": (2, 1), "both": (2, 2)}[which]
-    return of_weights * weights + of_activations * activations
+    return (1 + trains) * (weights + activations)
 
 
 def bounds_s(macs: int, moved: int, peaks: Peaks) -> dict[str, float]:

@@ -20,7 +20,7 @@ class Run:
 
     def __init__(self, case: TimingCase, spec: ImplSpec, shared: CaseTensors) -> None:
         self.case, self.spec, self.shared = case, spec, shared
-        self.trains = case.which in ("both", "backward")
+        self.trains = case.which == "both"
         self.module = shared.module(spec.config, spec.impl)
         self.inputs = shared.inputs
         self.sets = len(self.inputs)
@@ -63,23 +63,6 @@ class Run:
         return "+".join(sorted(used)) or None
 
 
-class BackwardRun(Run):
-    """The backward pass of a layer alone: autograd graphs are retained and reused."""
-
-    def __init__(self, case: TimingCase, spec: ImplSpec, shared: CaseTensors) -> None:
-        super().__init__(case, spec, shared)
-        self.outputs = [self.module(x) for x in self.inputs]
-
-    def call(self, i: int) -> tuple[Tensor, ...]:
-        """Return the gradients of the input and of all parameters."""
-        wanted = [self.inputs[i], *self.parameters]
-        return torch.autograd.grad(self.outputs[i], wanted, self.shared.gradient, retain_graph=True)
-
-    def changeable_inputs(self, i: int) -> list[Tensor]:
-        """Return the gradient of the output; tensors that the graph saved must not change."""
-        return [self.shared.gradient]
-
-
 class DecodeRun(Run):
     """Decode one token of each sequence after the cached ones; caches rotate so that none is in the L2 cache."""
 
@@ -99,7 +82,7 @@ class DecodeRun(Run):
 
 def make_run(case: TimingCase, spec: ImplSpec, shared: CaseTensors) -> Run:
     """Return the run of ``spec``."""
-    return {"decode": DecodeRun, "backward": BackwardRun}.get(case.which, Run)(case, spec, shared)
+    return (DecodeRun if case.which == "decode" else Run)(case, spec, shared)
 
 
 def tensors(found: Any) -> list[Tensor]:

@@ -19,12 +19,11 @@ def test_bound_uses_fastest_memory_rate():
 def test_least_elements():
     many = moa.layer("", B=2, T=100, S=100, d_m=13, E=11, K=3, D=5)
     weights = 13 * 11 + 2 * 11 * 13 * 5 + 2 * 13 * 5
-    assert least_elements(many, "forward", 70) == weights + 70
-    # reads the gradient of y and the weights, writes the gradients of x and of the weights
-    assert least_elements(many, "backward", 70) == 2 * weights + 70
-    assert least_elements(many, "both", 70) == 2 * weights + 2 * 70
+    assert least_elements(many, 70, trains=False) == weights + 70
+    # writes the gradients of x and of the weights, reads that of y
+    assert least_elements(many, 70, trains=True) == 2 * weights + 2 * 70
     one = moa.layer("", B=1, T=1, S=1, d_m=13, E=11, K=3, D=5)
-    assert least_elements(one, "forward", 0) == 13 * 11 + 2 * 3 * 13 * 5 + 2 * 13 * 5
+    assert least_elements(one, 0, trains=False) == 13 * 11 + 2 * 3 * 13 * 5 + 2 * 13 * 5
 
 
 def test_decode_step_work():
