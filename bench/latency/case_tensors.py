@@ -20,8 +20,6 @@ LOGIT_MARGIN = 4.0
 """Difference between the logits of selected experts and of the others."""
 MOST_SETS = 32
 MODEL_SETS = 4
-MANY_PARAMS = 10**9
-"""A model with more parameters is initialized on the GPU, because a CPU takes minutes."""
 EXACT_PARAMS = 2 * 10**9
 """A model with more parameters has a float32 reference, because a float64 one would not fit into memory."""
 
@@ -74,14 +72,14 @@ class CaseTensors:
 
     def _state(self, config: Config) -> Mapping[str, Tensor]:
         if config not in self._states:
-            device = self.case.device
-            size = sum(p.numel() for p in build(config, device="meta").parameters())
-            generator_device = device if size > MANY_PARAMS else "cpu"
+            device, is_layer = self.case.device, self.case.subject == "layer"
+            # a GPU takes milliseconds for the weights of a model that a CPU takes seconds for
+            generator_device = "cpu" if is_layer else device
             module = build(config, device=device, dtype=self.dtype, seed=SEED, generator_device=generator_device)
-            if self.case.subject == "layer":
+            if is_layer:
                 steer(module)
             else:
-                fill_zero_parameters(module)
+                fill_zero_parameters(module, device)
             self._states[config] = module.state_dict()
         return self._states[config]
 
@@ -162,12 +160,12 @@ def cache_bytes(cache: KeyValueCache) -> int:
 
 
 @torch.no_grad()
-def fill_zero_parameters(model: nn.Module) -> None:
+def fill_zero_parameters(model: nn.Module, device: str) -> None:
     """Fill parameters that start at zero with small random values: a model whose output is zero cannot be checked."""
-    generator = torch.Generator().manual_seed(SEED)
+    generator = torch.Generator(device).manual_seed(SEED)
     for parameter in model.parameters():
         if not parameter.any():
-            parameter.copy_(0.02 * torch.randn(parameter.shape, generator=generator))
+            parameter.copy_(0.02 * torch.randn(parameter.shape, generator=generator, device=device))
 
 
 def expert_shares(routing: str, num_experts: int) -> list[float]:

@@ -200,6 +200,13 @@ def _here(value):
     return value
 
 
+class Generator(torch.Generator):
+    """A generator of the CPU, on whatever device it is asked for."""
+
+    def __new__(cls, device="cpu"):
+        return torch._C.Generator(_here(device))
+
+
 def install(monkeypatch):
     """Replace torch.cuda by the device until the test ends."""
     from headcount.bench.latency import capture, implementations, measure, roofline, session, timing
@@ -232,6 +239,7 @@ def install(monkeypatch):
     }.items():  # fmt: skip
         monkeypatch.setattr(torch.cuda, name, value)
     monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 91900)
+    monkeypatch.setattr(torch, "Generator", Generator)
     monkeypatch.setattr(timing, "time", types.SimpleNamespace(perf_counter=lambda: device.host))
     monkeypatch.setattr(timing, "WARM_UP_S", {"cuda": 1e-3})
     monkeypatch.setattr(timing, "CASE_WARM_UP_S", {"cuda": 1e-3})

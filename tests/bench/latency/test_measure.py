@@ -20,6 +20,7 @@ from headcount.bench.latency.timing_cases import TimingCase
 from headcount.bench.records import LatencyRecord
 from headcount.formulas import moa
 from headcount.models.configs.make import make_config
+from tests.bench.latency import fake_cuda
 from tests.bench.latency.conftest import ENVIRONMENT, PEAKS
 from tests.cases import MODEL_FIELDS
 
@@ -200,6 +201,23 @@ def test_model_is_timed(which, device, dtype, request, monkeypatch):
     (record,) = measure.measure_case(case, PEAKS, environ=ENVIRONMENT, blocks=2)
     assert record.status == "timed" and record.implementation_used == "fused"
     assert record.tokens == 14 and record.timed_by == {"cpu": "wall", "cuda": "graph"}[device]
+
+
+@pytest.mark.parametrize("subject, drawn_on", [("layer", "cpu"), ("model", "cuda")])
+def test_weights_of_models_are_drawn_on_their_device(subject, drawn_on, cuda, monkeypatch):
+    """Those of a layer are the same on every device."""
+    devices, plain = set(), fake_cuda.Generator.__new__
+
+    def note(cls, device="cpu"):
+        devices.add(str(device))
+        return plain(cls, device)
+
+    monkeypatch.setattr(fake_cuda.Generator, "__new__", note)
+    config = make_config(MODEL_FIELDS["masked-mha"])
+    config = config if subject == "model" else config.attention
+    case = TimingCase(subject, "tiny", **TINY | {"device": "cuda"})
+    case_tensors.CaseTensors(case, config).module(config, "fused")
+    assert devices == {drawn_on}
 
 
 def test_cases_of_models_share_weights_and_checks(monkeypatch):
