@@ -50,7 +50,8 @@ class Assumptions:
     a number; of a weight and of a cached one where ``weight_bytes`` and ``cache_bytes`` are None, all three exact.
     Hardware peaks are None if not given. ``window``: keys that a causal query sees, itself included. ``optimizer`` is
     one of RECIPES, ``prices`` are FLOPs per element (formulas.prices). ``rule``: a rule of training FLOPs. ``tokens``
-    (None for the input's) took ``seconds`` on ``devices`` of ``peak``.
+    (None for the input's) took ``seconds`` on ``devices`` of ``peak``. ``has_run_types``: measured activations have
+    the types of the run, in place of ``element_bytes``.
     """
 
     context: int | None = None
@@ -68,6 +69,7 @@ class Assumptions:
     seconds: float | None = None
     devices: int = 1
     peak: Peak | None = None
+    has_run_types: bool = False
 
     @property
     def bytes_each(self) -> dict[str, int | Fraction]:

@@ -37,11 +37,14 @@ that of what is averaged or reduced."""
 STORED_KINDS = ("cache", "cache_write", "cache_read")
 """Kinds of cache entries of a decode step: stored after the step, written, and read by the queries."""
 
+RESULT = "result"
+"""Kind of what a run keeps of its results for the backward pass: its size is a number of bytes."""
+
 ELEMENTWISE_KINDS = ("elementwise_contraction", "square_sum", "scaled_addition")
 """Multiplications that a run wrote elementwise and summed afterwards, of two tensors, of one with itself, and as one
 term added to something else. No closed form has them and no tool counts them, so none is in ``macs``: their size is."""
 
-KINDS = frozenset(MAC_KINDS + OTHER_KINDS + STORED_KINDS + ELEMENTWISE_KINDS)
+KINDS = frozenset((*MAC_KINDS, *OTHER_KINDS, *STORED_KINDS, *ELEMENTWISE_KINDS, RESULT))
 """All valid kinds."""
 
 

@@ -15,7 +15,7 @@ from itertools import accumulate, pairwise
 from math import ceil, gcd, prod
 
 from headcount.formulas.backward import layer_path, repeated_layers, training_macs
-from headcount.formulas.ledger import STORED_KINDS, Entry, Ledger, Size, at, divide, ledger
+from headcount.formulas.ledger import RESULT, STORED_KINDS, Entry, Ledger, Size, at, divide, ledger
 from headcount.formulas.parts import block_path
 from headcount.formulas.plan import Plan, PlanError, divisors
 
@@ -89,12 +89,15 @@ class RankCost:
         return sum(bytes_each * self.held[part] for part, bytes_each in STATE_BYTES.items())
 
     def activation_elements(self) -> Size:
-        """Return a bound of the elements that a microbatch keeps for its backward pass.
+        """Return a bound of the elements that a microbatch keeps for its backward pass, of PARAMETER's bytes.
 
-        The result of each operation once, but for attention's T x S numbers, which fused kernels do not keep. With
-        full recomputation the input of each layer, and the results inside the largest one.
+        What a run keeps where the ledger states it; else the result of each operation once, but for attention's T x S
+        numbers, which fused kernels do not keep. With full recomputation the input of each layer, and the results
+        inside the largest one.
         """
-        everything = sum(map(_results, self.ledger))
+        is_stated = any(entry.kind == RESULT for entry in self.ledger)
+        kept_of = _kept if is_stated else _results
+        everything = _whole(sum(map(kept_of, self.ledger)))
         if self.plan.recompute != "full":
             return everything
         runs: dict[str, list[Entry]] = {}
@@ -103,9 +106,9 @@ class RankCost:
         inputs, inside = 0, [0]
         for layers in runs.values():
             number = gcd(*(entry.times for entry in layers))
-            inside.append(divide(sum(map(_results, layers)), number))
+            inside.append(divide(sum(map(kept_of, layers)), number))
             inputs += number * _input(layers)
-        return everything - sum(map(_results, self.again)) + inputs + max(inside)
+        return _whole(everything - sum(map(kept_of, self.again)) + inputs + max(inside))
 
     def gathered_params(self) -> Size:
         """Return the parameters that ZeRO's stage 3 gathers at once: those of the largest layer, and those outside."""
@@ -150,9 +153,14 @@ def _whole(size: Size | Fraction) -> Size:
 def _results(entry: Entry) -> Size:
     """Return the elements of the result of an operation; 0 for attention's T x S numbers and for caches."""
     is_square = "T" in entry.dims and entry.dims.keys() & set(_KEYS) and entry.kind not in ("values", "conv", "linear")
-    if entry.kind in STORED_KINDS or is_square:
+    if entry.kind in (*STORED_KINDS, RESULT) or is_square:
         return 0
     return divide(entry.size, prod(entry.dims.get(letter, 1) for letter in entry.summed))
+
+
+def _kept(entry: Entry) -> Size:
+    """Return the elements of PARAMETER's bytes that a run keeps of its results."""
+    return divide(entry.size, BYTES[PARAMETER]) if entry.kind == RESULT else 0
 
 
 def rank_costs(form: Ledger, plan: Plan) -> tuple[RankCost, ...]:

@@ -23,7 +23,7 @@ from headcount.bench.card_times import DECODE, FORWARD, PREFILL, TRAINING, TimeR
 from headcount.bench.case import Case
 from headcount.bench.cli import COUNT, ELEMENT, Parser, Value, add_output, serve
 from headcount.bench.closed_form.case import ConfigurationCase, case_of, configuration_case
-from headcount.bench.closed_form.store import find_activations
+from headcount.bench.closed_form.store import TYPES, find_activations
 from headcount.bench.closed_form.times import time_table
 from headcount.bench.column import BAD, GOOD, Column, bytes_column
 from headcount.bench.counting.count import count
@@ -334,21 +334,29 @@ def _closed_parts(demand: Demand) -> dict[str, int]:
         found = {}
         for name, size in RECIPES[given.optimizer].items():
             found[name] = size * (params if name == "weights" else params - frozen)
-        return {**found, ACTIVATIONS: value_of("saved_bytes", case, given)}
+        return {**found, ACTIVATIONS: _activations(case, "saved_bytes")}
     weights = case.config.weight_bytes
     found = {"weights": ceil(given.weight_bytes * case.ledger.params) if given.weight_bytes else weights}
     with suppress(NoAccount):
         found[CACHE] = value_of("kv_bytes", case, given)
     # the context of one sequence is read at a time
     one = replace(case, lengths={**case.lengths, "batch_size": 1})
-    return {**found, ACTIVATIONS: value_of("peak_forward_bytes", one, given)}
+    return {**found, ACTIVATIONS: _activations(one, "peak_forward_bytes")}
+
+
+def _activations(case: ConfigurationCase, name: str) -> int:
+    """Return the bytes of activations in the types of a run. Raises UsageError where they have no closed form."""
+    found = find_activations(case.target, name, TYPES).value(case.lengths["batch_size"], case.length)
+    if found is None:
+        raise UsageError(f"{name} of {case.name} have no closed form")
+    return found
 
 
 def _largest_closed(demand: Demand, memory: int) -> dict[str, int]:
     """Return the largest batch, and the largest context or length, of a configuration with a closed form."""
 
     name = "saved_bytes" if demand.training else "peak_forward_bytes"
-    activations = find_activations(demand.target, name)
+    activations = find_activations(demand.target, name, TYPES)
 
     def fits(**lengths: int) -> bool:
         # of a length whose activations are not known, those of a longer one
@@ -385,7 +393,7 @@ def _count_parts(demand: Demand) -> tuple[dict[str, int], Largest]:
     # the context of one sequence is read at a time, and each has a cache
     batch = target.lengths.get("batch_size", 1) if generates else 1
     one = replace(target, lengths={**target.lengths, "batch_size": 1}) if generates else target
-    counted = count(one, columns=columns, given=given)
+    counted = count(one, columns=columns, given=replace(given, has_run_types=True))
     found: dict[str, int] = {}
     if demand.training:
         frozen = counted.params - counted.trainable_params
@@ -459,11 +467,15 @@ def _notes(args: argparse.Namespace, demand: Demand) -> Iterator[str]:
         reading = "in the largest layer, its input and the last token's logits, while one sequence's context is read"
         what = "of each operation once" if demand.training else reading
         kernels = "as transformers runs them," if is_file else "of fused kernels, which keep nothing else"
-        yield f"Activations: the results {what}, {kernels} and no T x S numbers."
+        case = demand.case
+        if isinstance(case, ConfigurationCase) and demand.training and case.config.results:
+            yield "Activations: what the forward pass keeps for the gradients as transformers runs it, in its types."
+        else:
+            yield f"Activations: the results {what}, {kernels} and no T x S numbers."
     else:
         what = "that the forward pass keeps for the gradients" if demand.training else "that are alive at once at most"
         of = ", of one sequence" if is_configuration(demand.target.spec) and not demand.training else ""
-        yield f"Activations: the bytes {what}, as the model runs on meta, with fused attention{of}."
+        yield f"Activations: the bytes {what}, as the model runs on meta, in the types of its tensors{of}."
     if is_file:
         with suppress(UsageError, ConfigError):
             yield from case_of(demand.target, plan=demand.plan).notes

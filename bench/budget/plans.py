@@ -181,6 +181,9 @@ def result(
     unknown = np.full(len(within), np.nan)
     listed = list(islice(pareto_front(objectives, unknown, objectives, min_distance), limit or None))
     card = cluster.card
+    kept = "a bound of the activations: the result of each operation once, 2 bytes an element"
+    if getattr(case.config, "results", ()):
+        kept = "the activations that a run keeps, in its types"
     notes = [
         f"Of a microbatch: {describe_input(case.lengths)}; {batch:,} sequences a step, {cluster.node:,} ranks a node. "
         "Costs are those of a step, the largest over ranks. tp stays in a node; ranks of tp are neighbours, then those "
@@ -190,9 +193,8 @@ def result(
         "turn on each stage, and sends between stages are hidden.",
         load().statement(card),
         "Held: weights, gradients and AdamW's states in mixed precision, 16 bytes a parameter where nothing is "
-        "divided, the weights that fsdp gathers at once, and a bound of the activations: the result of each operation "
-        "once, 2 bytes an element, for as many microbatches as there are stages; with recompute=full the inputs of "
-        "layers, and the results of one.",
+        f"divided, the weights that fsdp gathers at once, and {kept}, for as many microbatches as there are stages; "
+        "with recompute=full the inputs of layers, and the results of one.",
         f"On the front of less of every cost and less time, rows at least {min_distance:.0%} apart in one cost "
         "(--min-distance 0 for all). headcount fit --train, count and latency --estimate take each plan as printed, on "
         "nodes of the card.",

@@ -7,6 +7,7 @@ from math import lcm
 from headcount.bench.closed_form.case import ELEMENT_BYTES
 from headcount.bench.closed_form.observe import IDS, Decoder
 from headcount.bench.closed_form.solve import Lengths
+from headcount.bench.closed_form.store import TYPES
 from headcount.bench.closed_form.terms import Bytes, Range
 from headcount.bench.targets.target import Target
 from headcount.bench.targets.user_code import run_user_code
@@ -24,14 +25,17 @@ LATER = 500
 """Tokens behind the window where the largest of several operations is the same at every further length."""
 
 
-def derive(target: Target, name: str) -> Bytes:
-    """Return the bytes of the column ``name`` of a configuration; without ranges where they are no polynomial."""
+def derive(target: Target, name: str, types: str = "") -> Bytes:
+    """Return the bytes of the column ``name`` of a configuration; without ranges where they are no polynomial.
+
+    ``types``: TYPES for numbers of the types that they have in a run, which are wider in norms and softmax.
+    """
     decoder = Decoder(target)
     field, training = COLUMNS[name]
 
     def measured(at: Lengths) -> int:
         ids = decoder.ids(at.B, at.T)
-        options = {"training": training, "element_bytes": ELEMENT_BYTES}
+        options = {"training": training, "element_bytes": None if types == TYPES else ELEMENT_BYTES}
         found = run_user_code(f"a run at {at}", lambda: measure_activations(decoder.module, (), {IDS: ids}, **options))
         return getattr(found, field)
 

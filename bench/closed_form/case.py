@@ -56,7 +56,15 @@ class ConfigurationCase(Case):
             f"Closed form of {self.config.model}: {self.config.proof}.",
             *(f"{note.rstrip('.')}." for note in self.config.notes[1:]),
             *self._whole_on_ranks(),
+            *self._unknown_results(),
         ]
+
+    def _unknown_results(self) -> list[str]:
+        """Return that what a run keeps is not known, under a plan, in a sentence."""
+        is_unknown = self.plan is not None and not self.config.results
+        return (
+            ["What a run keeps for the gradients has no closed form here; a run may keep more."] if is_unknown else []
+        )
 
     def _whole_on_ranks(self) -> list[str]:
         """Return which weights of products tensor parallelism leaves whole on each rank, in a sentence, if any."""
@@ -76,7 +84,8 @@ class ConfigurationCase(Case):
     def ledger(self) -> Ledger:
         """Return the ledger of a pass without a cache. Raises ConfigError for a length without a position."""
         self._check_positions(self.lengths["seq_len"])
-        return self.config.of_tokens(*self._sizes(self.lengths["seq_len"]))
+        sizes = self._sizes(self.lengths["seq_len"])
+        return self.config.of_tokens(*sizes) if self.plan is None else self.config.of_training(*sizes)
 
     def step(self, stored: Size, new: Size = 1) -> Ledger:
         """Return the ledger of ``new`` tokens with ``stored`` in the cache afterwards: of one token, or of all.

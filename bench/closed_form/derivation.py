@@ -121,6 +121,10 @@ class Multiples:
         """Return the run of each decoder at the first lengths of a pass."""
         return self._runs if at == FORWARD[0] else [decoder.step(at) for decoder in self._decoders]
 
+    def kept(self, at: Lengths) -> list[list[Item]]:
+        """Return what each decoder keeps in the forward pass of a training step."""
+        return [decoder.kept(at) for decoder in self._decoders]
+
     def parts(self, plain: int, larger: Sequence[int]) -> dict[str, int]:
         """Return the part of a size that is a multiple of each letter, from the size in each decoder."""
         growth = {letter: size - plain for letter, size in zip(self.times, larger, strict=True)}
@@ -180,6 +184,7 @@ class _Derivation:
         if self._multiples:
             form = found.of_tokens(PROVED_FORWARD.B, PROVED_FORWARD.T)
             letters = self._multiples.check(form, PROVED_FORWARD)
+            found = replace(found, results=tuple(self._results(places)))
         try:
             found, proved = self._with_step(found)
             places += proved
@@ -197,6 +202,7 @@ class _Derivation:
             found,
             proof=proof,
             forward=_fold(found.forward),
+            results=_fold(found.results),
             step=tuple(one for one in step if isinstance(one, Term)),
             stored=tuple(one for one in step if isinstance(one, Stored)),
         )
@@ -211,6 +217,27 @@ class _Derivation:
         for at in places:
             _compare(form.of_step(at.B, at.T, at.n), decoder.step(at))
         return form, places
+
+    def _results(self, places: Sequence[Lengths]) -> list[Term]:
+        """Return what the forward pass of a training step keeps, proved at ``places``; none where it has no form."""
+        decoder, multiples = self._decoder, self._multiples
+        solver = Solver(FORWARD, self._windows, self._chunks)
+        runs = [decoder.kept(at) for at in FORWARD]
+        runs += [] if multiples is None else multiples.kept(FORWARD[0])
+        by_path = [_by_path(items) for items in runs]
+        found: list[Term] = []
+        try:
+            for path in dict.fromkeys(path for one in by_path for path in one):
+                for items in self._aligned_others([one.get(path, ()) for one in by_path], len(FORWARD)):
+                    found += self._split(solver, items, {})
+        except UserCodeError:
+            return []
+        form = ClosedForm("", (), results=tuple(_summed(map(_with_whole_tokens, found))))
+        for at in places:
+            kept = sum(item.dims["j"] for item in decoder.kept(at))
+            if sum(entry.size for entry in form.of_training(at.B, at.T)) != kept:
+                return []
+        return list(form.results)
 
     def _why_not_trained(self, form: ClosedForm) -> str:
         """Return why a training step is not three forward passes; empty where it is."""
@@ -552,6 +579,7 @@ def _at_blocks(form: ClosedForm) -> ClosedForm:
     return replace(
         form,
         forward=tuple(map(blocks.place, form.forward)),
+        results=tuple(map(blocks.place, form.results)),
         step=tuple(map(blocks.place, form.step)),
         stored=tuple(map(blocks.place_cache, form.stored)),
     )
@@ -628,6 +656,12 @@ def _summed(terms: Iterable[Term]) -> list[Term]:
         factors = (*tokens, Factor("j", number))
         found[key] = replace(known, factors=factors, weight=_sum_weights(known.weight, term.weight))
     return list(found.values())
+
+
+def _with_whole_tokens(term: Term) -> Term:
+    """Return the term with a letter of its own for tokens and some more, which no plan divides."""
+    factors = (replace(one, letter=f"{one.letter}_{one.shift}") if one.shift else one for one in term.factors)
+    return replace(term, factors=tuple(factors))
 
 
 def _is_kept(factor: Factor) -> bool:

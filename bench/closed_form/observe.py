@@ -29,6 +29,8 @@ from headcount.bench.targets.config_file import find_file
 from headcount.bench.targets.target import Target
 from headcount.bench.targets.user_code import UserCodeError, run_user_code
 from headcount.bench.trace.events import Trace, tensors_in
+from headcount.bench.trace.memory import kept_storages
+from headcount.formulas.ledger import RESULT
 
 IDS = "input_ids"
 _WINDOWS = re.compile(r"window(_size)?$|attention_chunk_size$")
@@ -173,6 +175,12 @@ class Decoder:
             lambda: RecordedCall(self.module, (), {IDS: self.ids(at.B, at.T)}, **options).headcount,
         )
         return count.macs - sum(entry.size for entry in count.ledger if entry.kind.endswith("_recompute"))
+
+    def kept(self, at: Lengths) -> list[Item]:
+        """Return the bytes of each tensor that the forward pass of a training step keeps, by module, in order."""
+        call = self.module, (), {IDS: self.ids(at.B, at.T)}
+        found = run_user_code(f"a training step at {at}", lambda: kept_storages(*call))
+        return [Item(path, RESULT, {"j": size}) for path, size in found if size]
 
     def masked(self, at: Lengths) -> Observed:
         """Return a pass whose masks have values, as they have on the CPU; weights have none."""

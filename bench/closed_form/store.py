@@ -40,6 +40,8 @@ class Refusal:
 
 LETTERS = "letters"
 """A closed form whose sizes are in the letters that plans divide."""
+TYPES = "types"
+"""Activations whose numbers have the types of a run."""
 
 
 def find_closed_form(target: Target, *words: str) -> ClosedForm:
@@ -50,9 +52,9 @@ def find_closed_form(target: Target, *words: str) -> ClosedForm:
     return _find(ClosedForm, "derivation", target, *words)
 
 
-def find_activations(target: Target, name: str) -> Bytes:
-    """Return the bytes of the column ``name`` of activations, stored as closed forms are."""
-    return _find(Bytes, "activations", target, name)
+def find_activations(target: Target, name: str, *words: str) -> Bytes:
+    """Return the bytes of the column ``name`` of activations, stored as closed forms are; ``words``: TYPES, or none."""
+    return _find(Bytes, "activations", target, name, *words)
 
 
 _FOUND: dict[str, Any] = {}

@@ -164,6 +164,8 @@ class ClosedForm:
         forward: a pass over T tokens without stored ones.
         step: a pass over one new token behind n stored ones; empty where ``no_step`` is not.
         stored: the tensors of the cache.
+        results: the bytes that a pass keeps for the gradients, in the letters that plans divide; empty where they are
+            not known or not wanted.
         windows: the windows and chunks of the layers that have one.
         positions: the most tokens of a sequence; None for any number.
         weight_bytes: bytes of all parameters in their types.
@@ -182,6 +184,7 @@ class ClosedForm:
     forward: tuple[Term, ...]
     step: tuple[Term, ...] = ()
     stored: tuple[Stored, ...] = ()
+    results: tuple[Term, ...] = ()
     windows: tuple[int, ...] = ()
     positions: int | None = None
     weight_bytes: int = 0
@@ -199,6 +202,10 @@ class ClosedForm:
     def of_tokens(self, B: Size, T: Size) -> Ledger:
         """Return the ledger of a pass over T tokens of B sequences, without a cache."""
         return Ledger(tuple(term.entry(B, T, 0) for term in self.forward))
+
+    def of_training(self, B: Size, T: Size) -> Ledger:
+        """Return the ledger of a pass over T tokens of B sequences, with the results that a run keeps."""
+        return self.of_tokens(B, T) + Ledger(tuple(term.entry(B, T, 0) for term in self.results))
 
     def of_step(self, B: Size, T: Size, n: Size) -> Ledger:
         """Return the ledger of T new tokens behind n stored ones, with what the cache stores."""

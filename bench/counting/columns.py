@@ -81,7 +81,7 @@ class Runs:
 
     def activations(self, training: bool) -> Activations:
         """Return the bytes of activations of a training step, or of a forward pass."""
-        size = self.bytes_each["other"]
+        size = None if self.given.has_run_types else self.bytes_each["other"]
         return measure_activations(*on_meta(self.built.call), training=training, element_bytes=size)
 
 

@@ -20,7 +20,7 @@ from headcount.bench.performance.kernel import (
     product_kind,
 )
 from headcount.formulas.decoding import weights_read
-from headcount.formulas.ledger import FORWARD_KINDS, SELECTED, Entry, Ledger, MaskedEntry, at, divide
+from headcount.formulas.ledger import FORWARD_KINDS, RESULT, SELECTED, Entry, Ledger, MaskedEntry, at, divide
 
 KEYS = ("S", "w", "M")
 """Letters of the tokens that a query attends to: all, or those of a window and pooled ones."""
@@ -29,7 +29,7 @@ TOKENS = ("B", "T", "S", "N_r")
 WIDTHS = ("d_m", "F")
 """Letters of tensors that two operands of an elementwise operation have: residuals and gated units. The gates of
 experts and heads are small."""
-NOT_RUN = ("bias", "cache", "cache_read")
+NOT_RUN = ("bias", "cache", "cache_read", RESULT)
 """Kinds that are no kernels of their own: added by a product, or read by a core."""
 BACKWARD_SHARE = Fraction(3, 2)
 """Bytes of the gradient of an operation without products, over its own: it reads a gradient and what was kept."""

@@ -75,6 +75,48 @@ class Activations:
     peak_bytes: int
 
 
+class _StorageByModule(LiveStorage):
+    """Track the storage that is live by the path of the module that runs where it is allocated."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(None)
+        self.storages: dict[int, tuple[str, int]] = {}
+        self._paths: list[str] = [""]
+        for path, module in model.named_modules():
+            module.register_forward_pre_hook(lambda *_, path=path: self._paths.append(path))
+            module.register_forward_hook(lambda *_: self._leave(), always_call=True)
+
+    def _leave(self) -> None:
+        self._paths.pop()
+
+    def _count(self, tensor: Tensor, element_bytes: int | None) -> None:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in self._tracked:
+            self.storages[storage._cdata] = self._paths[-1], storage.nbytes()
+        super()._count(tensor, element_bytes)
+
+    def _free(self, address: int, size: int) -> None:
+        del self.storages[address]
+        super()._free(address, size)
+
+
+def kept_storages(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """Return the path of the module and the bytes of each storage that the forward pass of a training step keeps.
+
+    They are in the order of their allocation, the output among them; their sum is ``saved_bytes`` in the types of the
+    run.
+    """
+    with torch.no_grad(), Copier(writable=True) as copier:
+        model, (args, kwargs) = copier.model(model), copier.inputs(args, kwargs)
+    live = _StorageByModule(model)
+    live.exclude(*tensors_of((args, kwargs)), *model.parameters(), *model.buffers())
+    with torch.enable_grad(), live, _FusedAttention():
+        out = model.train()(*args, **kwargs)
+    found = list(live.storages.values())
+    del out
+    return found
+
+
 class _FusedAttention(TorchFunctionMode):
     """Run attention on meta as the fused operation where the CPU does, which stores no scores."""
 
