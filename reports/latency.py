@@ -59,16 +59,20 @@ HEADLINE_LENGTHS = (128, 2048, 8192)
 
 def headline_rows(rows: Sequence[LatencyRecord]) -> list[LatencyRecord]:
     """Return the row of the fastest implementation of each case, preferably one with a CUDA graph, or the first row of
-    a case without a time; layers on a GPU at HEADLINE_LENGTHS where those were measured."""
+    a case without a time; layers on a GPU at HEADLINE_LENGTHS where those were measured.
+
+    Runs of other implementations at the same shape are the same case.
+    """
     measured = {r.seq_len for r in rows if r.environment["device_type"] == "cuda" and r.subject == "layer"}
     if measured:
         lengths = measured & set(HEADLINE_LENGTHS) or measured
         rows = [r for r in rows if r.subject != "layer" or r.seq_len in lengths]
-    cells: dict[str, list[LatencyRecord]] = {}
+    shapes: dict[tuple, list[LatencyRecord]] = {}
     for row in rows:
         if row.role == "subject":
-            cells.setdefault(row.cell, []).append(row)
-    timed = {cell: [r for r in own if r.wall_ms] or own[:1] for cell, own in cells.items()}
+            shape = row.subject, row.name, row.seq_len, row.batch_size, row.dtype, row.which, row.routing
+            shapes.setdefault(shape, []).append(row)
+    timed = {shape: [r for r in own if r.wall_ms] or own[:1] for shape, own in shapes.items()}
     return [min(own, key=slowness) for own in timed.values()]
 
 

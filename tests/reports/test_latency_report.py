@@ -51,9 +51,11 @@ def store_facts(tmp_path):
     return store
 
 
-def test_row_is_of_the_fastest_implementation(store_facts):
+@pytest.mark.parametrize("run", ["", " compiled+triton"], ids=["one-run", "two-runs"])
+def test_row_is_of_the_fastest_implementation(run, store_facts):
     ratio = {"overhead": dict(value=1.25, low=1.17, high=1.375), "overhead_verdict": "slower"}
-    facts = store_facts(record(**ratio), record(implementation="loop", wall=(4.0, 4.0), **ratio), CELL[3])
+    slower = record(cell=f"{CELL[0].cell}{run}", implementation="loop", wall=(4.0, 4.0), **ratio)
+    facts = store_facts(record(**ratio), slower, CELL[3])
     (row,) = rows_of(time.times(facts), "over dense")
     assert (row["implementation"], row["over dense"]) == ("grouped", "1.25 [1.17, 1.38] slower")
 
