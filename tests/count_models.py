@@ -70,7 +70,7 @@ ASKED = {"seq_len": TOKENS, "image_size": 512, "images": 1, "audio": 30}
 SIDE, FRAMES = 512, 16
 """An image before the preparation that goes with a model of torchvision, and the length of a film."""
 DETECTOR_SIDE = 800
-DOES_NOT_RUN = "itself does not run"
+DOES_NOT_RUN = re.compile("itself does not run| has no forward$")
 """Words of a message about a model that its library does not run."""
 LONGEST = 200
 """The most characters of a reason."""
@@ -228,7 +228,7 @@ def count_model(library: str, model: str) -> ModelCost:
             if not asked:
                 break
             target = replace(target, lengths={**target.lengths, **asked})
-        if DOES_NOT_RUN in reason:
+        if DOES_NOT_RUN.search(reason):
             return replace(row, state=NOT_RUN, reason=reason)
         state = REFUSED if (failure := _failure(partial(build, model))) is None else NOT_BUILT
         return replace(row, state=state, reason=failure or reason)
