@@ -29,6 +29,7 @@ from headcount.bench.targets.config_data import (
     read_json,
     restrict,
 )
+from headcount.bench.targets.latents import LatentInputs
 from headcount.bench.targets.model_inputs import Inputs, reads_text
 from headcount.bench.targets.user_code import Built, UserCodeError
 from headcount.models.configs.suggest import did_you_mean
@@ -82,7 +83,8 @@ def build_from_config(
         model, settings = build(package, config, fields, dtype, notes)
     model.eval()
     weights = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
-    maker = Inputs(model, settings, lengths, inputs, weights, lambda: _preprocessor(path, source))
+    kind = LatentInputs if name == "diffusers" else Inputs
+    maker = kind(model, settings, lengths, inputs, weights, lambda: _preprocessor(path, source))
     with _one_line("inputs"):
         getattr(maker, name)()
     made = f"{type(model).__name__} of {name} {package.__version__}, {str(weights).removeprefix('torch.')}"

@@ -16,8 +16,6 @@ from headcount.bench.targets.user_code import UserCodeError
 
 MAX_TOKENS = 1000
 """Different tokens in a text at most."""
-VAE_FACTOR = 8
-"""Pixels of an image for each latent, along a side, of the autoencoders of Stable Diffusion and Flux."""
 IMAGE_SIZE = 224
 """Height and width of an image in pixels where neither the user nor the configuration gives them."""
 SAMPLING_RATE, FRAME_RATE = 16_000, 100
@@ -42,8 +40,6 @@ _SOUND_WIDTHS = (
 """Fields of the numbers of a spectrum."""
 REGIONS = 36
 """Regions of an image that a detector finds, as in the papers of models that read them."""
-_TEXT_WIDTHS = ("cross_attention_dim", "joint_attention_dim", "text_embed_dim", "text_dim", "text_encoder_dim")
-"""Fields of diffusers for the width of a text's embeddings."""
 _FEATURES: dict[str, tuple[int | str, ...]] = {
     "visual_feats": (REGIONS, "visual_feat_dim"), "visual_pos": (REGIONS, "visual_pos_dim"),
     "task_inputs": ("task_seq_len",), "state": ("max_state_dim",),
@@ -472,41 +468,6 @@ class Inputs:
             return self._floats(self.batch, layer.in_channels, length)
         return self._floats(self.batch, length, getattr(layer, "in_features", None) or self.config.hidden_size)
 
-    def diffusers(self) -> None:
-        """Add latents, timesteps, the text's embeddings and the image's positions."""
-        config = self.config
-        channels = _first(config, "in_channels", "audio_channels", "encoder_in_channels")
-        if "img_ids" in self.signature.parameters:
-            tokens = (self._length("image_size") // (2 * VAE_FACTOR)) ** 2
-            self._add("hidden_states", lambda: self._floats(self.batch, tokens, channels))
-            self._add("img_ids", lambda: torch.zeros(tokens, 3))
-            self._add("txt_ids", lambda: torch.zeros(self._length("seq_len"), 3))
-        for name in ("sample", "hidden_states"):
-            if channels is not None:
-                self._add(name, lambda: self._floats(self.batch, channels, *self._frames(), *self._latent_side()))
-        for name in ("timestep", "timestep_r", "r_timestep"):
-            self._add(name, lambda: torch.ones(self.batch, dtype=torch.long))
-        for name in ("original_size", "target_size", "crop_coords"):
-            self._add(name, lambda: self._floats(self.batch, 2))
-        if width := _first(config, *_TEXT_WIDTHS):
-            self._add("encoder_hidden_states", lambda: self._floats(self.batch, self._length("seq_len"), width))
-        if self._requires("encoder_attention_mask"):
-            self._add("encoder_attention_mask", lambda: torch.ones(self.batch, self._length("seq_len")))
-        if width := _first(config, "pooled_projection_dim"):
-            self._add("pooled_projections", lambda: self._floats(self.batch, width))
-        if _first(config, "guidance_embeds"):
-            self._add("guidance", lambda: self._floats(self.batch))
-        if _first(config, "addition_embed_type") == "text_time":
-            width = config.projection_class_embeddings_input_dim - 6 * config.addition_time_embed_dim
-            pooled = {"text_embeds": self._floats(self.batch, width), "time_ids": self._floats(self.batch, 6)}
-            self._add("added_cond_kwargs", lambda: pooled)
-
-    def _frames(self) -> list[int]:
-        """Return the frames of a video, one axis before height and width; none of an image."""
-        if not any(isinstance(part, nn.Conv3d) for part in self.model.modules()):
-            return []
-        return [_first(self.config, "sample_frames", "num_frames") or FRAMES + 1]
-
     def timm(self) -> None:
         """Add the image."""
         channels, *size = self.config["input_size"]
@@ -565,12 +526,6 @@ class Inputs:
         """Return height and width of the images of a part from timm."""
         settings = (getattr(part, "pretrained_cfg", None) for part in self.model.modules())
         return next((list(one["input_size"][1:]) for one in settings if isinstance(one, Mapping)), None)
-
-    def _latent_side(self) -> list[int]:
-        if side := self._optional("image_size"):
-            self.notes.append(f"an image of {side} pixels has {side // VAE_FACTOR} latents along a side")
-            return [side // VAE_FACTOR] * 2
-        return self._sides(_first(self.config, "sample_size"))
 
     def _sides(self, size: Any) -> list[int]:
         return (

@@ -346,26 +346,6 @@ def test_embeddings_have_the_width_of_their_reader(name):
     assert tuple(found["latents"].shape) == shape and found["text_attention_mask"].equal(ids)
 
 
-class Conditioned(torch.nn.Module):
-    """A denoiser that reads a text, its mask, two times and the sizes of the image."""
-
-    def forward(self, encoder_hidden_states, encoder_attention_mask, timestep, timestep_r, original_size):
-        """Nothing is computed."""
-
-
-@pytest.mark.parametrize("field", ["cross_attention_dim", "joint_attention_dim", "text_embed_dim", "text_dim"])
-def test_denoiser_reads_text_of_the_width_that_its_configuration_names(field):
-    made = Inputs(
-        Conditioned(), SimpleNamespace(**{field: 6}), {"seq_len": T, "batch_size": 2}, {}, torch.float32, dict
-    )
-    made.diffusers()
-    shapes = {name: tuple(tensor.shape) for name, tensor in made.finish().items()}
-    assert shapes == {
-        "encoder_hidden_states": (2, T, 6), "encoder_attention_mask": (2, T), "timestep": (2,), "timestep_r": (2,),
-        "original_size": (2, 2),
-    }  # fmt: skip
-
-
 class Images(torch.nn.Module):
     """A convolution of images with an axis for those of a text, of which it takes ``number``; None for any."""
 
