@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from headcount.bench.count import count_macs
+from headcount.bench.api import count_macs
 from headcount.bench.counting.result import Count
 from headcount.bench.errors import EnvironmentMissing, UsageError, require_package
 from headcount.bench.hardware import parse_peak

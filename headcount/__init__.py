@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headcount.bench.count import assert_macs, count_macs, summary
-    from headcount.bench.count import count_macs as count
+    from headcount.bench.api import assert_macs, count_macs, summary
+    from headcount.bench.api import count_macs as count
     from headcount.bench.lock.api import lock
     from headcount.bench.mfu import MFU
     from headcount.formulas import aggregated as aggregated
@@ -55,15 +55,15 @@ if CHECKOUT:
 
 _HOMES = {
     "MFU": "bench.mfu:MFU",
-    "assert_macs": "bench.count:assert_macs",
+    "assert_macs": "bench.api:assert_macs",
     "build": "models.build:build",
     "convert": "models.convert:convert",
-    "count": "bench.count:count_macs",
-    "count_macs": "bench.count:count_macs",
+    "count": "bench.api:count_macs",
+    "count_macs": "bench.api:count_macs",
     "load_hugging_face": "models.hugging_face:load_hugging_face",
     "lock": "bench.lock.api:lock",
     "preset": "models.configs.presets:preset",
-    "summary": "bench.count:summary",
+    "summary": "bench.api:summary",
 }
 """Module and attribute of each name of ``__all__``."""
 

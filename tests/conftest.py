@@ -18,7 +18,7 @@ if find_spec("triton") and not Path("/dev/nvidiactl").exists():
     del os.environ["TRITON_INTERPRET"]
 
 from headcount.bench.targets import process
-from headcount.bench.trace.collector import keep_freed_memory
+from headcount.bench.trace.garbage_collector import keep_freed_memory
 from tests.warm import Context
 
 MODELS = Path(__file__).parent / "models"

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from headcount.bench.contractions import summary
+from headcount.bench.contractions import module_tree
 from headcount.bench.trace.events import shapes_text
 
 COUNTED, NO_CONTRACTION, UNKNOWN = "counted", "no contraction", "unknown"
@@ -34,9 +34,9 @@ def merge_equal_lines(lines: Iterable[AuditLine]) -> list[AuditLine]:
     """Return the lines of equal operations in numbered layers as one, with the path ``layers.0-2.attn``."""
     groups: dict[tuple, list[AuditLine]] = {}
     for line in lines:
-        groups.setdefault((line.operation, line.state, line.shapes, summary.folded(line.path)), []).append(line)
+        groups.setdefault((line.operation, line.state, line.shapes, module_tree.folded(line.path)), []).append(line)
     merged = []
     for same in groups.values():
-        path = summary.path_of_layers([line.path for line in same])
+        path = module_tree.path_of_layers([line.path for line in same])
         merged.append(replace(same[0], path=path, calls=sum(line.calls for line in same)))
     return merged

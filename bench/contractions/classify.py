@@ -15,8 +15,8 @@ from headcount.bench.contractions.products import find_rule, products
 from headcount.bench.contractions.products.product import Product, ProductsByEvent
 from headcount.bench.contractions.untraced import find_untraced_tensors
 from headcount.bench.contractions.zero_mac_ops import ELEMENTWISE, FREE, GATHERS, SOFTMAXES, base, holds_none
-from headcount.bench.trace.collector import no_full_gc
 from headcount.bench.trace.events import AUTOGRAD, FUNCTION, MODULE, OPERATION, Event, TensorFact, Trace, tensors_in
+from headcount.bench.trace.garbage_collector import no_full_gc
 from headcount.formulas.ledger import BACKWARD_KINDS
 
 WHOLE, PART, GATHERED = "whole", "part", "gathered"

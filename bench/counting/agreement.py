@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from headcount.bench.contractions.summary import folded
+from headcount.bench.contractions.module_tree import folded
 from headcount.bench.counting.result import Count
 from headcount.formulas.ledger import Entry, Size
 from headcount.formulas.rank import Transfer

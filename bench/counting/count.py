@@ -14,7 +14,7 @@ from headcount.bench.errors import EnvironmentMissing
 from headcount.bench.output.progress import stage
 from headcount.bench.targets.process import ProcessExited, run_isolated
 from headcount.bench.targets.target import Target
-from headcount.bench.trace.collector import importing
+from headcount.bench.trace.garbage_collector import importing
 from headcount.formulas.ledger import Ledger, at
 
 CLOSED_FORM = "closed-form"

@@ -16,9 +16,9 @@ from headcount.bench.contractions.zero_mac_ops import base
 from headcount.bench.counters import registry
 from headcount.bench.counters.base import ToolCount, too_large_for_cpu
 from headcount.bench.counters.run_context import one_thread
-from headcount.bench.counting.contractions import ElementwiseError, inputs_of
 from headcount.bench.counting.copies import META
 from headcount.bench.counting.result import Count, Parameter
+from headcount.bench.counting.run import ElementwiseError, inputs_of
 from headcount.bench.counting.tools import ModuleCall, RecordedCall
 from headcount.bench.targets.user_code import UserCodeError, run_user_code
 from headcount.formulas.ledger import Ledger

@@ -19,7 +19,6 @@ from headcount.bench.contractions.classify import UnsupportedError
 from headcount.bench.contractions.linalg import Formula, formula_advice
 from headcount.bench.counters.base import CounterError
 from headcount.bench.counting.agreement import difference
-from headcount.bench.counting.contractions import ElementwiseError
 from headcount.bench.counting.copies import (
     META,
     FakeWeights,
@@ -31,6 +30,7 @@ from headcount.bench.counting.copies import (
 )
 from headcount.bench.counting.devices import FAKE, FAKE_AGAIN, Model, count_model
 from headcount.bench.counting.result import Count, Unknown
+from headcount.bench.counting.run import ElementwiseError
 from headcount.bench.counting.tools import ModuleCall
 from headcount.bench.targets.target import Target
 from headcount.bench.targets.user_code import Built, UserCodeError, build_target, run_user_code

@@ -7,7 +7,7 @@ from fractions import Fraction
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from headcount.bench.contractions import summary
+from headcount.bench.contractions import module_tree
 from headcount.bench.contractions.audit import UNKNOWN, AuditLine, merge_equal_lines
 from headcount.bench.contractions.modules import ModuleRecord, outer_paths
 from headcount.bench.counters.base import ToolCount
@@ -329,16 +329,16 @@ class Count:
                 _check_sum(name, getattr(count, name), data[name])
         return count
 
-    def _table(self, depth: int | None) -> "Table[summary.ModuleRow]":
+    def _table(self, depth: int | None) -> "Table[module_tree.ModuleRow]":
         """Return the tree of modules with what is not counted below it."""
         notes = []
         if self.elementwise_macs and not self.included:
             notes.append(f"Not counted: {self.elementwise_macs:,} MACs of elementwise products that are summed.")
         notes += [f"Not counted: {line.text()}." for line in merge_equal_lines(self.unsupported)]
-        return summary.table(self, [*notes, *(self.notes or ())], depth)
+        return module_tree.table(self, [*notes, *(self.notes or ())], depth)
 
     def __str__(self) -> str:
-        return summary.text(self._table(self.depth))
+        return module_tree.text(self._table(self.depth))
 
     __repr__ = __str__
 

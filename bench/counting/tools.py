@@ -14,8 +14,8 @@ from headcount.bench.counters import registry
 from headcount.bench.counters.base import CounterError, CounterResult, Explanation, ToolCount, additions, predict
 from headcount.bench.counters.explain import explain
 from headcount.bench.counters.run_context import run_counter, seed_generators
-from headcount.bench.counting.contractions import count_contractions, inputs_of
 from headcount.bench.counting.result import Count
+from headcount.bench.counting.run import count_contractions, inputs_of
 from headcount.bench.trace.copies import Copier
 from headcount.bench.trace.events import Trace
 from headcount.bench.trace.modes import results_of

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from headcount.bench.api import count_macs, resolve_call
 from headcount.bench.column import DASH, plural
-from headcount.bench.count import count_macs, resolve_call
 from headcount.bench.counting.result import Count
 from headcount.bench.output.files import write
 from headcount.bench.snapshot import file

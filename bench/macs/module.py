@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from headcount.bench.column import TONES, Column, macs_column, plural
-from headcount.bench.contractions import summary
-from headcount.bench.contractions.summary import folded, merged
+from headcount.bench.contractions import module_tree
+from headcount.bench.contractions.module_tree import folded, merged
 from headcount.bench.counters.base import ToolCount
 from headcount.bench.counting.result import Count
 from headcount.bench.macs.ranks import TRANSFER_COLUMNS, transfer_rows
@@ -70,7 +70,7 @@ def tables(count: Count, depth: int, elementwise: bool, check: bool) -> list[Tab
     Products written elementwise are listed where ``elementwise``. A counter that fails is a failure; with ``check`` so
     is a count that the trace does not explain.
     """
-    found: list[Table] = [replace(summary.table(count, _notes(count), depth), detail=True)]
+    found: list[Table] = [replace(module_tree.table(count, _notes(count), depth), detail=True)]
     if count.collectives:
         sent = transfer_rows(count.collectives, _dtype_bytes)
         found.append(Table("module-collectives", "collectives of the rank", TRANSFER_COLUMNS, sent))

@@ -16,7 +16,7 @@ from headcount.bench.counting.count import count, disagreements, exit_code, reas
 from headcount.bench.counting.result import Count
 from headcount.bench.macs.columns import Accounts, counter_columns
 from headcount.bench.result import Row, Table, columns_of, shown, to_json
-from headcount.bench.trace.collector import keep_freed_memory
+from headcount.bench.trace.garbage_collector import keep_freed_memory
 from headcount.formulas import moh
 from headcount.formulas.published import figures, tables
 from headcount.formulas.published.figures import evaluate

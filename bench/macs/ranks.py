@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from headcount.bench.accounts import Assumptions, NoAccount, context, step
 from headcount.bench.case import Case, describe_input
 from headcount.bench.column import Column, bytes_column, macs_column, params_column
-from headcount.bench.contractions.summary import folded
+from headcount.bench.contractions.module_tree import folded
 from headcount.bench.counting.agreement import difference
 from headcount.bench.counting.count import count_ranks
 from headcount.bench.counting.result import Count

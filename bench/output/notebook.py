@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from headcount.bench.column import DASH, escape_controls
 
 if TYPE_CHECKING:
-    from headcount.bench.contractions.summary import ModuleRow
+    from headcount.bench.contractions.module_tree import ModuleRow
     from headcount.bench.result import Table
 
 OPEN = 2

@@ -7,7 +7,7 @@ from fractions import Fraction
 from itertools import zip_longest
 from math import prod
 
-from headcount.bench.contractions.summary import folded, ranges
+from headcount.bench.contractions.module_tree import folded, ranges
 from headcount.bench.counting.result import WRITTEN_ELEMENTWISE, Count
 from headcount.formulas.ledger import MAC_KINDS, Entry
 

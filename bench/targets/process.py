@@ -23,7 +23,7 @@ from headcount.bench.errors import EnvironmentMissing, UsageError, format_error,
 from headcount.bench.targets.target import is_configuration
 from headcount.bench.targets.user_code import UserCodeError, check_target, import_folders
 from headcount.bench.targets.workers import SAFE_PATH, exit_with_parent, starting
-from headcount.bench.trace.collector import importing
+from headcount.bench.trace.garbage_collector import importing
 
 CONTEXT = multiprocessing.get_context("spawn")
 """How a process is started: a fork of one with threads may hang, and shares what this one has imported."""

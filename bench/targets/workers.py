@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from headcount.bench.errors import reset_warning_filters
-from headcount.bench.trace.collector import keep_freed_memory
+from headcount.bench.trace.garbage_collector import keep_freed_memory
 
 SAFE_PATH = "PYTHONSAFEPATH"
 """The variable that lets Python import nothing from the current folder by itself, not even as it starts."""

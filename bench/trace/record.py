@@ -15,9 +15,9 @@ from torch.nn.parameter import UninitializedTensorMixin
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map_only
 
-from headcount.bench.trace.collector import no_full_gc
 from headcount.bench.trace.copies import Copier, as_leaf, global_names
 from headcount.bench.trace.events import GroupFact, Trace
+from headcount.bench.trace.garbage_collector import no_full_gc
 from headcount.bench.trace.modes import parts_of, results_of, unread_results
 from headcount.bench.trace.names import AttributePatches, set_eval_mode
 from headcount.bench.trace.recorder import Recorder

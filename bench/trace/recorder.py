@@ -24,7 +24,6 @@ from torch.autograd.function import Function, _SingleLevelFunction
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map_only
 
-from headcount.bench.trace.collector import NestedCountError
 from headcount.bench.trace.events import (
     AUTOGRAD,
     MODULE,
@@ -36,6 +35,7 @@ from headcount.bench.trace.events import (
     Trace,
     Weight,
 )
+from headcount.bench.trace.garbage_collector import NestedCountError
 from headcount.bench.trace.modes import DispatchTracer, FunctionTracer, Nodes, backward_state, tensors_of
 from headcount.bench.trace.names import (
     IN_PATCHED_THREAD,

@@ -3,7 +3,7 @@
 import pytest
 
 from headcount.bench.case import Case
-from headcount.bench.counting.contractions import count_contractions
+from headcount.bench.counting.run import count_contractions
 from headcount.bench.trace.record import record
 from headcount.formulas.backward import training_macs
 from headcount.models.build import build, example_inputs

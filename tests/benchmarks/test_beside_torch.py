@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from headcount.bench.count import count_macs
+from headcount.bench.api import count_macs
 
 ROOT = Path(__file__).parents[2]
 MEMORY = 1.5

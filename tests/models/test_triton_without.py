@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 
-from headcount.bench.counting.contractions import count_contractions
+from headcount.bench.counting.run import count_contractions
 from headcount.bench.trace.record import record
 from headcount.models.attention import Inputs
 from headcount.models.build import build, example_inputs

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from headcount.bench.api import count_macs
 from headcount.bench.contractions.elementwise import CONTRACTION, SCALED, SQUARE
-from headcount.bench.count import count_macs
 from headcount.reports import template
 from tests.bench.contractions.function_modules import module
 

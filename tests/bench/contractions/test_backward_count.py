@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from headcount.bench.counting.contractions import count_contractions
+from headcount.bench.counting.run import count_contractions
 from headcount.bench.formulations.catalog import FORMULATIONS, formulation
 from headcount.bench.trace.record import record
 from headcount.formulas.backward import backward

@@ -5,13 +5,13 @@ import torch
 from torch import nn
 
 import headcount as hc
+from headcount.bench.api import assert_macs, count_macs
 from headcount.bench.contractions.audit import UNKNOWN
 from headcount.bench.contractions.classify import UnsupportedError, contraction_parts
 from headcount.bench.contractions.products import RULES
 from headcount.bench.contractions.zero_mac_ops import KNOWN, base
-from headcount.bench.count import assert_macs, count_macs
-from headcount.bench.counting.contractions import count_contractions
 from headcount.bench.counting.result import Count
+from headcount.bench.counting.run import count_contractions
 from headcount.bench.trace.record import record
 from headcount.formulas.ledger import Ledger
 from tests.bench.contractions.function_modules import module

@@ -6,9 +6,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
+from headcount.bench.api import count_macs
 from headcount.bench.contractions.products import products
-from headcount.bench.count import count_macs
-from headcount.bench.counting.contractions import count_contractions
+from headcount.bench.counting.run import count_contractions
 from headcount.bench.trace.events import OPERATION, Event
 from headcount.bench.trace.record import record
 from headcount.bench.trace.recorder import Recorder

@@ -5,8 +5,8 @@ import torch
 from torch.nn import functional as F
 from torch.utils.flop_counter import register_flop_formula
 
+from headcount.bench.api import count_macs
 from headcount.bench.contractions.classify import UnsupportedError
-from headcount.bench.count import count_macs
 from tests.bench.contractions.function_modules import module
 
 PLACES = torch.tensor([[0, 1, 2], [1, 2, 4]])

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import linalg
 
+from headcount.bench.api import assert_macs, count_macs
 from headcount.bench.contractions.classify import UnsupportedError
-from headcount.bench.count import assert_macs, count_macs
 from tests.bench.contractions.function_modules import module
 
 SIZES = [2, 3, 5, 7]

@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from torch import _refs as refs
 from torch import nn
 
+from headcount.bench.api import assert_macs, count_macs
 from headcount.bench.contractions.classify import UnsupportedError
 from headcount.bench.contractions.elementwise import CONTRACTION, SCALED, SQUARE
-from headcount.bench.count import assert_macs, count_macs
-from headcount.bench.counting.contractions import ElementwiseError, count_contractions
+from headcount.bench.counting.run import ElementwiseError, count_contractions
 from headcount.bench.trace.record import record
 from tests.bench.contractions.function_modules import module
 

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from headcount.bench.counting.contractions import count_contractions
+from headcount.bench.counting.run import count_contractions
 from headcount.bench.counting.tools import read
 from headcount.bench.trace.record import record
 from tests.bench.contractions.function_modules import Calls, module

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from torch.utils import _python_dispatch
 
+from headcount.bench.api import count_macs
 from headcount.bench.contractions.classify import UnsupportedError
-from headcount.bench.count import count_macs
 from tests.bench.contractions.function_modules import Calls, module
 
 A, B = torch.ones(7, 13), torch.ones(13, 11)

@@ -10,9 +10,9 @@ from torch import nn
 
 from headcount.bench.counters import base
 from headcount.bench.counting import copies, devices, tools
-from headcount.bench.counting.contractions import inputs_of
 from headcount.bench.counting.devices import FAKE
 from headcount.bench.counting.result import Parameter
+from headcount.bench.counting.run import inputs_of
 from headcount.bench.targets.user_code import UserCodeError
 
 FACTORY = """

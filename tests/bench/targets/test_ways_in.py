@@ -3,8 +3,8 @@
 import pytest
 
 from headcount.bench.accounts import ACCOUNTS, Assumptions, NoAccount
+from headcount.bench.api import count_macs
 from headcount.bench.case import Case
-from headcount.bench.count import count_macs
 from headcount.bench.counting.result import Unknown
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.presets import preset

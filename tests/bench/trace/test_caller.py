@@ -21,8 +21,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import parametrize, prune, spectral_norm
 
+from headcount.bench.api import count_macs
 from headcount.bench.contractions.classify import UnsupportedError
-from headcount.bench.count import count_macs
 from tests.bench.contractions.function_modules import Calls, module
 
 N, D = 4, 6

@@ -16,7 +16,7 @@ from torch._dynamo.mutation_guard import install_generation_tagging_init
 from torch.autograd.function import _SingleLevelFunction
 from torch.nn.attention import flex_attention
 
-from headcount.bench.count import count_macs
+from headcount.bench.api import count_macs
 from tests.bench.contractions.function_modules import module
 
 FLEX = "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG"
@@ -150,7 +150,7 @@ def test_interrupted_counts_restore_torch():
 
 
 def test_forward_that_waits_for_a_count_raises(monkeypatch):
-    monkeypatch.setattr("headcount.bench.trace.collector.DEADLOCK_S", 1)
+    monkeypatch.setattr("headcount.bench.trace.garbage_collector.DEADLOCK_S", 1)
 
     def forward(x: torch.Tensor) -> torch.Tensor:
         with ThreadPoolExecutor(1) as pool, pytest.raises(RuntimeError, match="^a count inside a count: [^\n]*$"):

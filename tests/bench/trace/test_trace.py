@@ -165,7 +165,7 @@ def test_torch_function_subclass_overrides_call():
 
 
 DYNAMO = """
-from headcount.bench.trace.collector import importing
+from headcount.bench.trace.garbage_collector import importing
 with importing():
     import torch
 import headcount as hc

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 from torch.utils._pytree import keystr, tree_flatten_with_path
 
-from headcount.bench.contractions import costs, summary
+from headcount.bench.contractions import costs, module_tree
 from headcount.bench.contractions.classify import find_contractions
 from headcount.bench.contractions.collectives import collectives
 from headcount.bench.contractions.elementwise import CONTRACTION, ElementwiseProduct, find_elementwise_products
@@ -18,8 +18,8 @@ from headcount.bench.contractions.products.product import Product, ProductsByEve
 from headcount.bench.counting.result import Count, Parameter
 from headcount.bench.env import counting_versions
 from headcount.bench.targets.target import POLICIES
-from headcount.bench.trace.collector import no_full_gc
 from headcount.bench.trace.events import Trace, shapes_text
+from headcount.bench.trace.garbage_collector import no_full_gc
 from headcount.formulas.ledger import Entry, Ledger
 
 REPORT, INCLUDE, REFUSE = POLICIES
@@ -55,7 +55,7 @@ class Run:
     def elementwise(self) -> Ledger:
         """The products written elementwise, equal ones of a module as one entry."""
         products = self.elementwise_products
-        return summary.merge_equal(Entry(one.event.path, one.kind, one.dims) for one in products)
+        return module_tree.merge_equal(Entry(one.event.path, one.kind, one.dims) for one in products)
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -144,7 +144,7 @@ def count_contractions(
     )
     return Count(
         name=trace.modules[0].kind.__name__ if trace.modules else "",
-        ledger=summary.merge_equal(entries),
+        ledger=module_tree.merge_equal(entries),
         included=elementwise == INCLUDE,
         collectives=collectives(trace) if trace.groups else (),
         audit=audit,

@@ -1,6 +1,6 @@
 """Count MACs from Python, for tests of your own models.
 
-from headcount.bench.count import assert_macs, count_macs
+from headcount.bench.api import assert_macs, count_macs
 
 def test_my_attention_costs_what_the_paper_says():
     equation = "T*d*E + 2*K*T*d*D + 2*T*d*D + 2*K*T*T*D"
@@ -18,17 +18,17 @@ import torch
 from torch import Tensor, nn
 
 from headcount.bench.case import resolve_lengths
-from headcount.bench.contractions import summary as trees
+from headcount.bench.contractions import module_tree
 from headcount.bench.contractions.elementwise import CONTRACTION
 from headcount.bench.contractions.linalg import Formula
+from headcount.bench.contractions.module_tree import merged
 from headcount.bench.contractions.modules import ModuleRecord, parameter_records
-from headcount.bench.contractions.summary import merged
-from headcount.bench.counting.contractions import REPORT, count_contractions, inputs_of
 from headcount.bench.counting.count import count
 from headcount.bench.counting.result import Count
+from headcount.bench.counting.run import REPORT, count_contractions, inputs_of
 from headcount.bench.counting.tools import ModuleCall
 from headcount.bench.targets.target import is_configuration, parse_target
-from headcount.bench.trace.collector import no_full_gc
+from headcount.bench.trace.garbage_collector import no_full_gc
 from headcount.bench.trace.record import record
 from headcount.formulas.published.expressions import evaluate
 from headcount.models.configs.numbers import parse_int
@@ -269,7 +269,7 @@ class Parameters:
         return sum(one.trainable_params for one in self.modules)
 
     def __str__(self) -> str:
-        return trees.text(trees.parameters_table(self.name, self.modules, self.depth))
+        return module_tree.text(module_tree.parameters_table(self.name, self.modules, self.depth))
 
     __repr__ = __str__
 
