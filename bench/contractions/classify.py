@@ -22,6 +22,8 @@ from headcount.formulas.ledger import BACKWARD_KINDS
 WHOLE, PART, GATHERED = "whole", "part", "gathered"
 PASSES = FREE | ELEMENTWISE | {"native_dropout"}
 """Operations between the scores of attention and its values, the softmax apart."""
+_CHOICES = GATHERS - {"embedding"} | {"topk", "sort", "argmax", "argsort", "nonzero", "multinomial", "bincount", "max"}
+"""Operations of routers, one of which runs where the values of a run select an expert."""
 
 
 class UnsupportedError(RuntimeError):
@@ -150,7 +152,10 @@ def forward_kind(kind: str) -> str:
 
 
 class Kinds:
-    """The kinds of a trace's products: {event index: [(kind, product)]} in :attr:`found`."""
+    """The kinds of a trace's products: {event index: [(kind, product)]} in :attr:`found`.
+
+    A part of a weight is an expert where the run takes anything by values, else a head or a layer of a loop.
+    """
 
     def __init__(self, trace: Trace, products: dict[int, list[Product]]) -> None:
         self._trace = trace
@@ -159,6 +164,7 @@ class Kinds:
         self._windows: set[int] = set()
         unfolds = (event for event in trace.operations() if base(event.name) == "unfold")
         self._unfolded = {fact.storage for event in unfolds for fact in event.tensors()}
+        self._part = PART if any(base(event.name) in _CHOICES for event in trace.operations()) else WHOLE
         for event in trace.events:
             if event.what == OPERATION:
                 self._follow(event)
@@ -194,7 +200,7 @@ class Kinds:
         known = self._trace.parameters.get(fact.storage)
         if known is not None:
             _, shape = known
-            return PART if len(shape) > 2 and fact.numel < prod(shape) else WHOLE
+            return self._part if len(shape) > 2 and fact.numel < prod(shape) else WHOLE
         return self._origins.get(fact.source)
 
     def _follow(self, event: Event) -> None:

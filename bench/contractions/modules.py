@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from headcount.bench.contractions.selections import Selections, weight_of
 from headcount.bench.contractions.zero_mac_ops import FREE, base
-from headcount.bench.trace.events import MODULE, OPERATION, Event, Trace, tensors_in
+from headcount.bench.trace.events import MODULE, OPERATION, Event, TensorFact, Trace, tensors_in
 
 if TYPE_CHECKING:
     from torch import nn
@@ -149,17 +149,22 @@ def active_shares(trace: Trace, by_event: "ProductsByEvent") -> dict[int, Fracti
     Weights of E experts are those of a product with one matrix for each row or group of rows. Their share is K / E
     where a top-K over E scores runs nearby and the products multiply exactly K rows for each of its tokens. It is
     unknown for other expert weights, and where the run selects weights in another way (bench.contractions.selections).
-    A tensor with E rows in the same module that no product multiplies is their bias. Every other parameter that is read
-    is used by every token.
+    Parts of a weight at constant places, as those of heads in a loop, are no experts. A tensor with E rows in the same
+    module that no product multiplies is their bias. Every other parameter that is read is used by every token.
     """
     rows: dict[int, Fraction] = {}
     multiplied: set[int] = set()
-    for kind, product in (pair for parts in by_event.values() for pair in parts):
+    selections = Selections(trace, by_event)
+    selected: set[int] = set()
+    for index, kind, product in ((index, *pair) for index, parts in by_event.items() for pair in parts):
         weights = {weight_of(trace, fact) for fact in product.operands} - {None}
         multiplied |= weights
+        is_late = selections.exit is not None and index > selections.exit
         for weight in weights if kind == "expert_linear" else ():
             shape = trace.parameters[weight][1]
             rows[weight] = rows.get(weight, 0) + Fraction(product.macs * shape[0], prod(shape))
+            if product.kind or is_late or not all(_is_at_constant_place(trace, fact) for fact in product.operands):
+                selected.add(weight)
     tokens = _routed_tokens(trace)
     routers: set[str] = set()
     shares: dict[int, Fraction] = {}
@@ -168,8 +173,10 @@ def active_shares(trace: Trace, by_event: "ProductsByEvent") -> dict[int, Fracti
         name, (experts, *_) = trace.parameters[weight]
         owner = name.rpartition(".")[0]
         found = [(path, k) for (path, size, k), seen in tokens.items() if (size, seen * k) == (experts, number)]
-        if not found:
+        if not found and weight in selected:
             return None
+        if not found:
+            continue
         router, top_k = max(found, key=lambda place: len(commonprefix([place[0].split("."), owner.split(".")])))
         routers.add(router)
         shares[weight] = biases[owner, experts] = Fraction(top_k, experts)
@@ -177,10 +184,22 @@ def active_shares(trace: Trace, by_event: "ProductsByEvent") -> dict[int, Fracti
         place = (weight.name.rpartition(".")[0], *weight.shape[:1])
         if place in biases and len(weight.shape) == 2 and multiplied.isdisjoint(weight.storages):
             shares[weight.storages[0]] = biases[place]
-    for roots in Selections(trace, by_event).found:
+    for roots in selections.found:
         if any(root < 0 or trace.events[root].path not in routers for root in roots):
             return None
     return shares
+
+
+def _is_at_constant_place(trace: Trace, fact: TensorFact) -> bool:
+    """Return whether a tensor is no weight, or a view or a copy of one, which no integers of the run select."""
+    if weight_of(trace, fact) is None:
+        return True
+    while fact.storage not in trace.parameters:
+        event = trace.events[fact.source]
+        if base(event.name) not in FREE:
+            return False
+        fact = next(event.tensors())
+    return True
 
 
 def _routed_tokens(trace: Trace) -> dict[tuple[str, int, int], int]:

@@ -83,7 +83,10 @@ NOTHING = Value()
 
 
 class Selections:
-    """The selections of a forward pass: ``found`` has the events that decide each."""
+    """The selections of a forward pass: ``found`` has the events that decide each.
+
+    ``exit`` is the event of the first value that leaves for Python and may decide what runs, None where none does.
+    """
 
     def __init__(self, trace: Trace, by_event: "ProductsByEvent") -> None:
         self.found: set[frozenset[int]] = set()
@@ -97,7 +100,7 @@ class Selections:
         self._slices: defaultdict[int, defaultdict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
         self._inputs = {fact.storage for fact in tensors_in((trace.args, trace.kwargs))}
         self._sizes: dict[int, int] = {}
-        self._exit: int | None = None
+        self.exit: int | None = None
         for event in trace.events:
             if event.backward or event.failed:
                 continue
@@ -106,8 +109,8 @@ class Selections:
             elif event.what == OPERATION and not event.composite:
                 self._follow(event)
         self._compare_uses()
-        if self._exit is not None and self._differs_by_layer():
-            self.found.add(frozenset({self._exit}))
+        if self.exit is not None and self._differs_by_layer():
+            self.found.add(frozenset({self.exit}))
 
     # Values
 
@@ -392,8 +395,8 @@ class Selections:
         for fact in event.tensors():
             value = self._value(fact)
             learned = self._is_learned(value.roots) or _is_real(fact) and value.depends == LEARNED
-            if self._exit is None and (learned or value.roots and fact.dtype != "bool"):
-                self._exit = event.index
+            if self.exit is None and (learned or value.roots and fact.dtype != "bool"):
+                self.exit = event.index
                 if learned:
                     self._learned.add(event.index)
 
@@ -409,7 +412,7 @@ class Selections:
             read.update(fact.storage for fact in event.tensors())
             for _, product in self._products.get(event.index, ()):
                 for weight in {weight_of(self._trace, fact) for fact in product.operands} - {None}:
-                    if weight not in rows and event.index > self._exit:
+                    if weight not in rows and event.index > self.exit:
                         late.add(weight)
                     rows[weight] += Fraction(product.macs, max(1, prod(self._trace.parameters[weight][1])))
         groups: defaultdict[tuple, list[int]] = defaultdict(list)

@@ -274,3 +274,56 @@ def test_dense_models_have_all_parameters_active(run, experts, width, tokens):
     model = Routed(run, experts, width)
     count = hc.count(model, torch.randn(tokens, width), torch.arange(tokens))
     assert count.active_params == count.params == sum(p.numel() for p in model.parameters())
+
+
+class Heads(nn.Module):
+    """Heads in one parameter, read in a loop; ``ids``: an embedding runs first, so that the run takes rows."""
+
+    def __init__(self, read, ids):
+        super().__init__()
+        self.read, self.table = read, nn.Embedding(7, 5) if ids else nn.Linear(7, 5, bias=False)
+        self.inward, self.outward = (nn.Parameter(torch.randn(3, *size)) for size in ((5, 2), (2, 5)))
+
+    def forward(self, x):
+        x = self.table(x)
+        # a position that is looked up
+        x = x + x[torch.arange(len(x)) // 2]
+        return sum(self.read(x, self.inward, self.outward, head) for head in range(3))
+
+
+READS = {
+    "index": lambda x, inward, outward, head: x @ inward[head] @ outward[head],
+    "unbind": lambda x, inward, outward, head: x @ inward.unbind(0)[head] @ outward.unbind(0)[head],
+    "einsum": lambda x, inward, outward, head: torch.einsum(
+        "te,ed->td", torch.einsum("td,de->te", x, inward[head]), outward[head]
+    ),
+    "copy": lambda x, inward, outward, head: x @ inward[head].clone() @ outward[head].contiguous(),
+}
+
+
+@pytest.mark.parametrize("ids", [False, True])
+@pytest.mark.parametrize("read", READS.values(), ids=list(READS))
+def test_heads_in_a_loop_select_nothing(read, ids):
+    x = torch.tensor([1, 2, 3, 4]) if ids else torch.randn(4, 7)
+    count = hc.count(Heads(read, ids), x)
+    assert count.active_params == count.params == 7 * 5 + 2 * 3 * 5 * 2
+
+
+def test_heads_chosen_in_python_are_selected():
+    def read(x, inward, outward, head):
+        chosen = int((x @ inward[0]).sum() > 0)
+        return x @ inward[chosen] @ outward[chosen]
+
+    assert hc.count(Heads(read, False), torch.randn(4, 7)).active_params is None
+
+
+def test_heads_in_a_loop_are_linear_layers():
+    class Loop(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(3, 5, 2))
+
+        def forward(self, x):
+            return sum(x @ self.weight[head] for head in range(3))
+
+    assert hc.count(Loop(), torch.randn(4, 5)).by_kind() == {"linear": 3 * 4 * 5 * 2}
