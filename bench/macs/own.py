@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from headcount.bench.targets.target import is_configuration, parse_input, parse_
 from headcount.bench.targets.user_code import UserCodeError, check_function, check_target, is_below
 from headcount.bench.training_flops import flops_per_token, module_ledger
 from headcount.formulas.conventions import CONVENTIONS
-from headcount.formulas.ledger import Ledger
+from headcount.formulas.ledger import Entry, Ledger, counted_weights
 from headcount.formulas.published import own
 from headcount.formulas.published.figures import EMPTY
 from headcount.formulas.published.figures import Row as PrintedRow
@@ -253,7 +254,26 @@ def _model(spec: str, changed: tuple[tuple[str, str], ...], inputs: str, root: s
         target = parse_target(text, given)
         return Case.of(target.spec, target.settings, target.lengths, called=text)
     counted = count(parse_target(spec, given), roots={spec: root} if root else None)
-    return _Module(module_ledger(counted, counted.active_params), counted.tokens or 1, counted.samples, counted)
+    return _Module(
+        _with_tables(module_ledger(counted, counted.active_params), counted),
+        counted.tokens or 1,
+        counted.samples,
+        counted,
+    )
+
+
+def _with_tables(ledger: Ledger, counted: Count) -> Ledger:
+    """Return the ledger of a module, with the tables of its modules of embedding as entries of their own."""
+    types = {module.path: module.type for module in counted.modules or ()}
+    tables = [
+        Entry(one.module, "embedding", {"n": 0}, one.times, {"n": prod(one.shape)}, one.trainable)
+        for one in counted.parameters
+        if types.get(one.module, "").endswith("Embedding") and len(one.shape) == 2
+    ]
+    *products, weights = ledger
+    stored = sum(table.params for table in tables)
+    used = None if counted.active_params is None else counted.active_params - stored
+    return Ledger((*products, *tables, counted_weights(weights.path, counted.params - stored, used)))
 
 
 def _source(table: PublishedTable) -> list[str]:

@@ -452,3 +452,11 @@ JUDGED = {
 def test_verdict_of_a_row(table, what):
     text, verdict = JUDGED[what]
     assert verdicts(table(text)) == [verdict]
+
+
+def test_rules_tried_know_the_tables_of_a_module(table):
+    # a table of 11 x 7, a square of 7 and the output of 7 x 11
+    code, sections, _ = table("target,quantity,printed\nmodel.py:decoder,params,126\n", name="mine.csv")
+    (row,) = cells(sections).values()
+    assert (code, row["verdict"]) == (0, "explained")
+    assert "all without embeddings gives 126" in row["because"]
