@@ -2,10 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from fractions import Fraction
 
 from headcount.bench.contractions.module_tree import folded
 from headcount.bench.counting.result import Count
-from headcount.formulas.ledger import Entry, Size
+from headcount.formulas.ledger import Entry, Ledger, Size
 from headcount.formulas.rank import Transfer
 
 
@@ -24,6 +26,24 @@ def difference(
             numbers = f"{counted[name, unit]:,} {unit} counted, {closed[name, unit]:,} in closed form"
             return f"{name or 'the model'}: {numbers}"
     return None
+
+
+def with_active_params(count: Count, closed_form: Ledger) -> Count:
+    """Return the count of a model with the active parameters of its closed form where the run does not show them."""
+    if count.active_params is not None or count.params != closed_form.params:
+        return count
+    stored: Counter[str] = Counter()
+    active: Counter[str] = Counter()
+    for entry in closed_form.select(lambda entry: entry.weight):
+        stored[folded(entry.path)] += entry.params
+        active[folded(entry.path)] += entry.active_params
+    modules = []
+    for module in count.modules or ():
+        path = folded(module.path)
+        share = Fraction(active[path], stored[path]) if stored[path] else 1
+        modules.append(replace(module, active_params=int(share * module.params)))
+    found = count.with_values(modules=tuple(modules))
+    return found if found.active_params == closed_form.active_params else count
 
 
 def _amounts(

@@ -18,7 +18,7 @@ from headcount.bench.contractions.audit import merge_equal_lines
 from headcount.bench.contractions.classify import UnsupportedError
 from headcount.bench.contractions.linalg import Formula, formula_advice
 from headcount.bench.counters.base import CounterError
-from headcount.bench.counting.agreement import difference
+from headcount.bench.counting.agreement import difference, with_active_params
 from headcount.bench.counting.copies import (
     META,
     FakeWeights,
@@ -84,6 +84,8 @@ def count(
         measured, notes = _measure(columns, built, options, found, given) if columns else ({}, [])
     if not has_costs:
         found = found.with_values(bytes_moved=None, causal_macs=None, other_flops=None)
+    if model.closed_form is not None:
+        found = with_active_params(found, model.closed_form)
     return found.with_values(
         target=target,
         disagreement=_disagreement(target, model, found),

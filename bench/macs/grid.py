@@ -85,8 +85,13 @@ class GridRow(Row):
 
     @property
     def active_params(self) -> int:
-        """Parameters that a token uses, of the ideal form where there is one."""
-        return (self.ideal or self.count).ledger.active_params
+        """Parameters that a token uses."""
+        return self.count.ledger.active_params
+
+    @property
+    def ideal_active_params(self) -> int | None:
+        """Parameters that a token uses of the ideal form; None where there is none."""
+        return self.ideal and self.ideal.ledger.active_params
 
     @property
     def failures(self) -> list[str]:
@@ -129,6 +134,8 @@ def columns(grid: Grid, first: GridRow) -> list[Column]:
     found.append(params_column("params", "params", priority=4, value=attrgetter("count.ledger.params")))
     if routed:
         found.append(params_column("active_params", "params\nactive", priority=5))
+    if first.ideal:
+        found.append(params_column("ideal_active_params", "active\nideal", priority=5))
     found.append(macs_column("eq19_macs", "Eq. 19\nsame d_m", priority=5))
     found.append(ratio("to_mha", "MACs over MHA\nsame d_m"))
     found.append(ratio("to_inner", "MACs over MHA\nsame inner width"))
