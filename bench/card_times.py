@@ -104,6 +104,7 @@ def table(case: Case, card: Hardware, given: Assumptions, *, passes: Sequence[st
             model.load().statement(card),
             f"Training step: forward, backward and the update by {given.optimizer}.{where}",
             *_mask_notes(case),
+            *case.kernel_notes,
             *_plan_notes(case.plan, card),
             *(f"No {what}: {error}." for what, error in refused.items()),
         ],

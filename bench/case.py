@@ -91,6 +91,11 @@ class Case:
         return []
 
     @property
+    def kernel_notes(self) -> list[str]:
+        """Sentences about the operations by which activations and times are counted."""
+        return []
+
+    @property
     def samples(self) -> int:
         """The number of sequences or images of the input."""
         return self.lengths["batch_size"]

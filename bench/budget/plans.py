@@ -198,6 +198,7 @@ def result(
         f"On the front of less of every cost and less time, rows at least {min_distance:.0%} apart in one cost "
         "(--min-distance 0 for all). headcount fit --train, count and latency --estimate take each plan as printed, on "
         "nodes of the card.",
+        *case.kernel_notes,
     ]
     every = list(within.items())
     rows = []

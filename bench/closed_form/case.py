@@ -66,6 +66,16 @@ class ConfigurationCase(Case):
             ["What a run keeps for the gradients has no closed form here; a run may keep more."] if is_unknown else []
         )
 
+    @property
+    def kernel_notes(self) -> list[str]:
+        """That norms are no single operations, where the code of the model writes them out."""
+        if not any(entry.kind == "reduction" for entry in self.ledger):
+            return []
+        return [
+            "Activations and times are of the operations that transformers runs: norms and rotations are written out, "
+            "each step with its result, where a preset has one fused kernel for each; so they are larger."
+        ]
+
     def _whole_on_ranks(self) -> list[str]:
         """Return which weights of products tensor parallelism leaves whole on each rank, in a sentence, if any."""
         if self.plan is None or self.plan.tp == 1:

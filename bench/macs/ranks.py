@@ -127,6 +127,7 @@ def tables(
     heading = f"{case.name} on {plan.ranks:,} ranks, {plan}"
     counted_as = SHIPPED_NOTE if is_file else _counted_note(training)
     notes = [*_notes(case, element_bytes, saved), *([counted_as] if target else []), *case.notes]
+    notes += case.kernel_notes if saved else []
     note_column = "verdict" if target else ""
     found: list[Table] = [Table(f"{case.name}-ranks", heading, columns, rows, notes, note_column=note_column)]
     if moved:

@@ -200,3 +200,11 @@ def test_configuration_has_the_columns_of_its_preset(kind, folder):
         assert (rule, values(["training_flops_per_step"], found, given)) == (
             rule, values(["training_flops_per_step"], preset, given),
         )  # fmt: skip
+
+
+def test_written_out_norms_are_named_beside_bytes_and_times(folder, capsys):
+    words = ["--plan", "dp=2", "--seq-len", "7", "--counter", "closed-form", "--on", "H100 SXM"]
+    for target, is_written_out in (("plain.json", True), ("llama3-8b", False)):
+        assert count.main([target, *words]) == 0
+        text = " ".join(capsys.readouterr().out.split())
+        assert ("norms and rotations are written out" in text) == is_written_out
