@@ -168,7 +168,8 @@ def _ranks(args: argparse.Namespace) -> Result:
 
     A rank of a preset is counted unless --counter is closed-form.
     """
-    refuse(args, (*MODULE, "decode", "device", *ASSUMPTIONS, "rules"), "--plan of a preset or configuration")
+    without = (*MODULE, "vary", "across", "cite", "decode", "device", *ASSUMPTIONS, "rules")
+    refuse(args, without, "--plan of a preset or configuration")
     counters = parse_counters(args.counter or ["headcount"])
     if others := [name for name in counters if name != "headcount"]:
         raise UsageError(f"--plan counts a rank on meta: it takes --counter headcount, not {others[0]}")

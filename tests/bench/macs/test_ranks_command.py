@@ -43,3 +43,9 @@ def test_collectives_add_up_to_the_row(tables):
     # gradients of all weights, 4 bytes each, 15 of 16 parts leave the rank; and the norms' over tp
     norms = 65 * 4096
     assert sums["sync"] == 4 * (row["rank_params"] * 15 // 16 + norms * 2 * 7 // 8)
+
+
+def test_options_that_a_plan_does_not_have_are_refused(command):
+    for option in (["--vary", "T=1k,2k"], ["--cite"]):
+        code, out, err = command(*LLAMA, "--plan", "tp=8", *option)
+        assert (code, out) == (2, "") and f"{option[0]} does not go with --plan" in err
