@@ -70,6 +70,9 @@ def resolve_call(
     ValueError for inputs beside ``input_size`` and for sizes that are no integers, and what build_named raises.
     """
     if isinstance(model, str):
+        words = [f"{name}={size}" for name, size in kwargs.items() if isinstance(size, int)]
+        if words and not inputs:
+            raise TypeError(f"a preset has its sizes in its name: {','.join((model, *words))!r}")
         model, args, named = build_named(model)
         inputs, kwargs = inputs or args, {**named, **kwargs}
     if isinstance(model, type) or not callable(model) and not isinstance(model, torch.export.ExportedProgram):
@@ -94,8 +97,11 @@ def resolve_call(
             model = FunctionModule(model)
     if input_size is not None and inputs:
         raise ValueError("give inputs or input_size, not both")
-    if len(inputs) == 1 and _are_sizes(inputs[0]) and not isinstance(model, FunctionModule):
-        inputs, input_size = (), inputs[0]
+    if inputs and not isinstance(model, FunctionModule):
+        # of one input, or of several behind each other
+        given = inputs[0] if len(inputs) == 1 else list(inputs)
+        if _are_sizes(given):
+            inputs, input_size = (), given
     if input_size is not None:
         inputs = make_inputs(model, input_size, dtypes)
     args, kwargs = unpack(model, inputs, kwargs)

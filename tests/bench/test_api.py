@@ -66,6 +66,17 @@ def test_sizes_have_types():
     assert hc.count(model[1], input_size=torch.Size([E, D])).modules[0].output == f"{E}x{H}"
 
 
+def test_sizes_behind_each_other_are_those_of_several_inputs():
+    model = nn.Bilinear(8, 6, 5, bias=False)
+    assert hc.count(model, (2, 8), (2, 6)) == hc.count(model, [(2, 8), (2, 6)])
+    assert hc.count(model, (2, 8), (2, 6)).params == 5 * 8 * 6
+
+
+def test_sizes_of_a_preset_are_in_its_name():
+    with pytest.raises(TypeError, match="'llama3-8b,seq_len=7'"):
+        hc.count("llama3-8b", seq_len=7)
+
+
 def test_sizes_beside_a_tensor_are_data():
     class Resize(nn.Module):
         def forward(self, x, size):
