@@ -11,9 +11,9 @@ from headcount.bench.latency.timing_cases import TimingCase
 from tests.bench.latency.conftest import latency_record
 
 
-def rows(*names, which="forward", seq_len=2048, batch_size=8, requested=None, card="h200"):
+def rows(*names, which="forward", seq_len=2048, batch_size=8, requested=None, card="h200", subject="layer"):
     cases = [
-        TimingCase("layer", name, seq_len, batch_size, "bfloat16", which, "cuda", "balanced", requested)
+        TimingCase(subject, name, seq_len, batch_size, "bfloat16", which, "cuda", "balanced", requested)
         for name in names
     ]
     return estimate.table(cases, HARDWARE[card]).rows
@@ -34,6 +34,14 @@ def test_implementations_differ_in_time(which):
     times = {row.expected_us for row in found.values() if row.expected_us}
     assert len(times) == 3 and min(times) == found["triton"].expected_us
     assert found["loop"].expected_us is None and found["loop"].launches is None and found["loop"].least_us > 0
+
+
+def test_training_step_of_a_model_runs_its_backward_pass():
+    forward, backward, both = (
+        rows("mlm-transformer", which=which, seq_len=32, requested=("fused",), subject="model")[0].launches
+        for which in ("forward", "backward", "both")
+    )
+    assert both == forward + backward and backward > forward
 
 
 def test_expected_time_is_above_least():
