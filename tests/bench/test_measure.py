@@ -40,6 +40,15 @@ def measure_case(case, device, counters):
     return counting.count(build_case(case), counters, device=device)
 
 
+def test_preset_without_a_module_has_its_closed_form_alone():
+    case = Case.of("chinchilla-70b", {}, {})
+    found = counting.count(case, ("torch", "fvcore"))
+    assert found.macs == case.ledger.macs
+    assert [(tool.counter, tool.macs, bool(tool.reason)) for tool in found.tools] == [
+        ("torch", None, True), ("fvcore", None, True),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 @pytest.mark.parametrize("case", CASES)
 def test_ledger_and_trace_predict_every_count(case, device):
