@@ -379,7 +379,6 @@ class LatentInputs(Inputs):
                     break
             else:
                 break
-        self.error = error
         return found
 
     def _progress(self, candidates: Candidates, readers: Readers) -> tuple[int, int]:
@@ -400,8 +399,8 @@ class LatentInputs(Inputs):
         for name in sorted(wrong, key=lambda name: candidates[name].is_known):
             if resized := self._resize(candidates, name, readers):
                 yield {**candidates, name: resized}
-        for name in sorted(optional, key=lambda name: not _names(error, name)):
-            if name not in candidates and not wrong and ("None" in error or _names(error, name)):
+        for name in sorted(optional, key=lambda name: not _is_named(error, name)):
+            if name not in candidates and not wrong and ("None" in error or _is_named(error, name)):
                 if added := self._candidate(name):
                     yield {**candidates, name: added}
         names = list(reversed(candidates))
@@ -464,7 +463,7 @@ def _share_tensors(model: nn.Module) -> nn.Module:
     return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
 
 
-def _names(error: str, name: str) -> bool:
+def _is_named(error: str, name: str) -> bool:
     """Return whether an error names a parameter."""
     return f"`{name}`" in error or f"'{name}'" in error
 

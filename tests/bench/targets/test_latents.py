@@ -270,6 +270,8 @@ class Layered(nn.Module):
     def __init__(self):
         super().__init__()
         self.image, self.text = nn.Linear(6, 4), nn.ModuleList(nn.Linear(7, 4) for _ in range(3))
+        # some models have rows with gaps
+        self.gaps = nn.ModuleList((nn.Identity(), nn.Identity(), None))
 
     def forward(self, hidden_states, image_rotary_emb, text_encoder_layers: list = None):
         cosines, sines = image_rotary_emb
