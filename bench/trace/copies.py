@@ -104,12 +104,14 @@ class Copier(TorchFunctionMode):
             return value
         if id(value) in self.memo:
             return self.memo[id(value)]
+        build = _CONTAINERS.get(type(value))
+        if build:
+            return build(self, value)
         if isinstance(value, nn.Module):
             return self._module(value)
         if isinstance(value, nn.Parameter) or self._shares and isinstance(value, Tensor):
             return self._share(value)
-        build = _CONTAINERS.get(type(value))
-        return build(self, value) if build else self._deepcopy(value)
+        return self._clone(value) if _has_plain_memory(value) else self._deepcopy(value)
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         if function is not Tensor.__deepcopy__:
@@ -133,6 +135,14 @@ class Copier(TorchFunctionMode):
         shared = self.memo[id(tensor)] = share(tensor, tensor.requires_grad, self._writable)
         self.shared.append(shared)
         return shared
+
+    def _clone(self, tensor: Tensor) -> Tensor:
+        """Return a tensor as its deepcopy is, in a copy of the memory that views share."""
+        memory = copy.deepcopy(tensor.untyped_storage(), self.memo)
+        cloned = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+        cloned.set_(memory, tensor.storage_offset(), tensor.shape, tensor.stride())
+        self.memo[id(tensor)] = cloned.requires_grad_(tensor.requires_grad)
+        return cloned
 
     def _deepcopy(self, value: Any) -> Any:
         """Return a copy of ``value``, the value itself if Python has none of it."""
@@ -198,7 +208,9 @@ class Copier(TorchFunctionMode):
     def _dict(self, value: dict) -> dict:
         copied = self.memo[id(value)] = type(value)()
         for key, part in value.items():
-            copied[self.copy(key)] = self.copy(part)
+            # a module has dozens of flags
+            key = key if type(key) in _PLAIN else self.copy(key)
+            copied[key] = part if type(part) in _PLAIN else self.copy(part)
         return copied
 
     def _list(self, value: list) -> list:
@@ -262,6 +274,14 @@ class Copier(TorchFunctionMode):
     def _reference(self, value: weakref.ref) -> weakref.ref:
         copied = self.memo.get(id(value()))
         return value if copied is None else weakref.ref(copied)
+
+
+def _has_plain_memory(value: Any) -> bool:
+    """Return whether a value is a tensor that is all in its memory: no view in disguise, no attributes or hooks."""
+    if type(value) is not Tensor or value.layout is not torch.strided or value.is_meta or value.is_nested:
+        return False
+    is_disguised = value.is_quantized or value.is_conj() or value.is_neg()
+    return value.is_leaf and not (is_disguised or vars(value) or value._backward_hooks or value.grad is not None)
 
 
 _CONTAINERS = {

@@ -187,7 +187,7 @@ _BY_PLACE = {torch.ops.aten.as_strided}
 class FakeShapeCache:
     """Return fake tensors as an earlier equal call did: new ones, views of operands, or an operand that is written.
 
-    Only of aten's operations that return floating-point numbers: integers made of fake tensors may have values.
+    Only of aten's operations with fake results: integers that FakeWeights makes of fake tensors have values.
     """
 
     def __init__(self, mode: FakeTensorMode) -> None:
@@ -293,7 +293,7 @@ def _is_of_shapes(operation: Any) -> bool:
 def _fakes_of(operation: OpOverload, out: Any, operands: Sequence[Tensor]) -> list[_Fake]:
     """Return how the results of an operation can be made again; none if they cannot."""
     tensors = list(out) if type(out) in (tuple, list) else [out]
-    if not all(type(one) is FakeTensor and one.constant is None and one.is_floating_point() for one in tensors):
+    if not all(type(one) is FakeTensor and one.constant is None for one in tensors):
         return []
     if operation._overloadpacket in _INDEXED and any(one.dtype in (torch.bool, torch.uint8) for one in operands):
         return []
