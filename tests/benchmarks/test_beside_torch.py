@@ -15,6 +15,9 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from headcount.bench.api import count_macs
+from headcount.bench.counting.copies import FakeWeights, with_fake_weights
+from headcount.bench.counting.run import count_contractions
+from headcount.bench.trace.record import record
 
 ROOT = Path(__file__).parents[2]
 MEMORY = 1.5
@@ -113,6 +116,25 @@ def run_count_macs(model, inputs):
     count_macs(model, *inputs)
 
 
+def jetmoe(layers):
+    """Return transformers' JetMoE, whose routers read how many tokens each expert has, with its inputs."""
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "kv_channels": 16, "num_key_value_heads": 2}
+    config = transformers.JetMoeConfig(num_hidden_layers=layers, vocab_size=512, **sizes)
+    return transformers.JetMoeModel(config), (torch.arange(32)[None],)
+
+
+READS_VALUES = {
+    **{name: CASES[name] for name in ("loop of 8 experts", "loop of 64 experts")},
+    **{f"JetMoE of {n} layers": lambda n=n: jetmoe(n) for n in (4, 24)},
+}
+"""Models that read values of their inputs, on the CPU."""
+
+
+def run_with_fake_weights(model, inputs):
+    count_contractions(record(*with_fake_weights((model, inputs, {}), FakeWeights(seed=0))))
+
+
 COUNTERS = {"torch": run_flop_counter, "ours": run_count_macs}
 
 
@@ -122,10 +144,10 @@ def processor_seconds(function, *args):
     return time.process_time() - started
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_time_against_flop_counter(benchmark, case):
-    model, inputs = CASES[case]()
+def compare(benchmark, count, model, inputs):
+    """Time a way to count a model beside FlopCounterMode, by turns; the first run of each is not timed."""
     run_flop_counter(model, inputs)
+    count(model, inputs)
     plain = []
 
     def prepare():
@@ -134,10 +156,20 @@ def test_time_against_flop_counter(benchmark, case):
 
     counted = []
     benchmark.pedantic(
-        lambda *args: counted.append(processor_seconds(run_count_macs, *args)), setup=prepare, rounds=4, iterations=1
+        lambda *args: counted.append(processor_seconds(count, *args)), setup=prepare, rounds=4, iterations=1
     )
     ratio = min(counted) / min(plain)
     benchmark.extra_info.update(torch_s=min(plain), ours_s=min(counted), ratio=ratio)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_time_against_flop_counter(benchmark, case):
+    compare(benchmark, run_count_macs, *CASES[case]())
+
+
+@pytest.mark.parametrize("case", READS_VALUES)
+def test_time_with_fake_weights(benchmark, case):
+    compare(benchmark, run_with_fake_weights, *READS_VALUES[case]())
 
 
 def test_time_is_linear_in_steps(benchmark):
