@@ -300,8 +300,8 @@ def _fakes_of(operation: OpOverload, out: Any, operands: Sequence[Tensor]) -> li
     arguments = operation._schema.arguments
     writes = any(argument.alias_info is not None and argument.alias_info.is_write for argument in arguments)
     if writes and type(operands[0]) is not FakeTensor:
-        # torch returns a fake tensor of its own for one that has values
-        return []
+        # torch's mode returns a fake tensor in place of one that has values, and its caller takes the one itself
+        return [_Fake(0)] if operation.__name__.partition(".")[0].endswith("_") else []
     places = {id(one): place for place, one in enumerate(operands)}
     memory = {one.untyped_storage()._cdata: place for place, one in enumerate(operands)}
     made = []

@@ -91,6 +91,7 @@ FAKE_CALLS = {
     "taken": lambda x, y, at: (x[:, at], x[:, at[:2]], x.index_select(1, at), x[at[1:2], at[:1]]),
     "masked": lambda x, y, at: (x[y > 0], x[y > 1], x.masked_fill(y > 0, 0.0)),
     "written": lambda x, y, at: (x.clone().add_(y), torch.zeros_like(x).index_add_(1, at, x[:, at])),
+    "with-values-written": lambda x, y, at: (y.clone().add_(x), torch.zeros_like(y).index_add_(1, at, x[:, at])),
     "put": lambda x, y, at: (x.clone().index_put_((y > 0,), x.sum()), x.new_zeros(5).copy_(x[0, :, 0])),
     "attention": lambda x, y, at: F.scaled_dot_product_attention(x[None], x[None], x[None]),
     "normed": lambda x, y, at: F.layer_norm(F.dropout(x, 0.5, False), (7,), y[0, 0]),
