@@ -586,6 +586,8 @@ def check(names: Sequence[str], given: Assumptions, more: Collection[str] = ()) 
     """Raise UsageError for columns not in ACCOUNTS or ``more``, repeated ones, and those that lack assumptions."""
     for name in names:
         if name not in (*ACCOUNTS, *more):
+            if name == "ideal":
+                raise UsageError("ideal is a form and no column: MoH has its columns in both, --set form=ideal in one")
             own = f"; these tables have {', '.join(dict.fromkeys(more))}" if more else ""
             raise UsageError(
                 f"unknown column {name!r}; {choices(name, (*more, *ACCOUNTS), 'headcount table --list')}{own}"

@@ -1,5 +1,6 @@
 """The sentence of a method section that says how costs were counted, with a reference. Imports no torch."""
 
+import re
 from collections.abc import Iterable
 
 import headcount
@@ -31,7 +32,9 @@ def citation(counted: Iterable[Case | Count]) -> str:
     rule = RULE
     if any(entry.kind == WRITTEN_ELEMENTWISE for one in counts for entry in one.ledger):
         rule += "; elementwise products that are summed are counted too"
-    inputs = [*(describe_input(one.lengths) for one in cases), *(", ".join(one.inputs) for one in counts)]
+    inputs = [describe_input(one.lengths) for one in cases]
+    # an input by position has no name
+    inputs += [", ".join(re.sub(r"^\d+: ", "", text) for text in one.inputs) for one in counts]
     return (
         f"MACs of {' and '.join(sorted(passes))} were counted with {' and '.join(tools)}{how}: {rule}. "
         f"Inputs: {'; '.join(dict.fromkeys(inputs))}. {REFERENCE}"

@@ -347,3 +347,8 @@ def test_intensity_without_bytes_is_unknown():
         ["intensity"], Count("empty", Ledger(())).with_values(bytes_moved=0), Assumptions()
     )
     assert found["intensity"] is None and "moves bytes" in missing["intensity"]
+
+
+def test_ideal_is_a_form_and_no_column():
+    with pytest.raises(UsageError, match="--set form=ideal"):
+        accounts.check(["macs", "ideal"], Assumptions())

@@ -149,3 +149,12 @@ def test_citation_says_what_was_counted(capsys):
     text = " ".join(capsys.readouterr().out.split())
     assert "MACs of one forward pass were counted with headcount" in text and "by closed forms" in text
     assert "src_len 11, tgt_len 11" in text and "@software{headcount" in text
+
+
+def test_citation_has_the_sizes_of_inputs_without_their_places(tmp_path, monkeypatch, capsys, warm):
+    (tmp_path / "own.py").write_text(
+        "from torch import nn, zeros\ndef make(): return nn.Linear(5, 7), (zeros(3, 5),)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert main(["own.py:make", "--cite", "--brief"]) == 0
+    assert "Inputs: 3x5 float32. @software" in " ".join(capsys.readouterr().out.split())

@@ -1,11 +1,13 @@
 """Targets: their texts of inputs and settings, and the modules built from them."""
 
+from argparse import Namespace
+
 import pytest
 import torch
 from torch import nn
 
 from headcount.bench.errors import UsageError
-from headcount.bench.targets.target import Target, parse_input, parse_settings
+from headcount.bench.targets.target import Target, parse_input, parse_settings, parse_target
 from headcount.bench.targets.user_code import UserCodeError, build_target, parse_inputs
 
 FILE = """
@@ -95,3 +97,8 @@ def test_dtype_casts_weights_and_inputs():
 def test_lengths_of_a_function_raise():
     with pytest.raises(UserCodeError, match=r"--seq-len, --images go with a preset"):
         build("make", lengths={"seq_len": 7, "images": 1})
+
+
+def test_a_field_in_place_of_a_target_names_the_option():
+    with pytest.raises(UsageError, match="b=2 is a size or a field and no TARGET; --set repeats: --set b=2"):
+        parse_target("b=2", Namespace(set=["a=1"], input=None, dtype=None))
