@@ -246,7 +246,7 @@ class LatentInputs(Inputs):
     def _axis_sizes(self) -> dict[str, int]:
         """Return the sizes of the axes of layouts, but for channels."""
         config, names = self.config, self.signature.parameters
-        is_denoiser = any(re.search(_KINDS[0][0], name) for name in names)
+        is_denoiser = self._is_denoiser = any(re.search(_KINDS[0][0], name) for name in names)
         factor = VAE_FACTOR if is_denoiser or "sample" not in names and "x" not in names else 1
         height, width = self._side(factor)
         frames = self._assume("F", _first(config, "sample_frames", "num_frames"), FRAMES, "frames (--input)")
@@ -444,7 +444,10 @@ class LatentInputs(Inputs):
         return readers, None
 
     def _stop_early(self, candidates: Candidates, readers: Readers) -> list[Any]:
-        """Stop a run at the third of a row of blocks, if layers have read every input that has channels."""
+        """Stop a denoiser at the third of a row of blocks, if layers have read every input that has channels."""
+        if not self._is_denoiser:
+            # a decoder may refuse what an encoder has read
+            return []
         needed = {name for name, one in candidates.items() if "C" in one.axes}
 
         def stop(*_: Any) -> None:
