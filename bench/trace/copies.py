@@ -47,7 +47,7 @@ def share(tensor: Tensor, requires_grad: bool, clone: bool = False) -> Tensor:
     ``clone``: its memory is a copy.
     """
     with torch._C.DisableTorchFunctionSubclass():
-        if type(tensor) is FakeTensor and not clone:
+        if _has_fake_memory(tensor) and not clone:
             # its data would be an operation of its mode
             shared = fake_view(tensor, tensor.shape, tensor.stride(), tensor.storage_offset())
         else:
@@ -57,6 +57,11 @@ def share(tensor: Tensor, requires_grad: bool, clone: bool = False) -> Tensor:
         shared.requires_grad_(requires_grad)
     shared.__dict__.update(vars(tensor))
     return shared
+
+
+def _has_fake_memory(tensor: Tensor) -> bool:
+    """Return whether a tensor is fake, of sizes that are integers: memory of symbols would set conditions on them."""
+    return type(tensor) is FakeTensor and not tensor._has_symbolic_sizes_strides
 
 
 class Copier(TorchFunctionMode):
@@ -121,7 +126,7 @@ class Copier(TorchFunctionMode):
             return memo[id(tensor)]
         if self._shares:
             return self._share(tensor)
-        if type(tensor) is FakeTensor:
+        if _has_fake_memory(tensor):
             # torch copies its mode too
             copied = memo[id(tensor)] = fake_like(tensor)
             return copied
