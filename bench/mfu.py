@@ -35,6 +35,8 @@ class MFU:
     the share of the last update, ``average`` that of all, ``metrics`` a dict for a logger; ``tokens`` and ``seconds``
     are totals.
 
+    Of frozen parameters (``requires_grad=False``, as LoRA leaves them) the FLOPs of their gradients are not counted.
+
     Args:
         model: what hc.count takes, or the result of hc.count.
         sample: inputs as long as in training, as hc.count takes them; keywords too: ``input_ids=ids``.

@@ -240,7 +240,7 @@ def _asked(reason: str, target: Target) -> dict[str, int]:
     numbers = numbers or re.search(r"^input_ids has (\d+) tokens, and .* has (\d+) positions$", reason)
     if numbers and int(numbers[1]) == target.lengths.get("seq_len"):
         return {"seq_len": int(numbers[2])}
-    needed = re.search(r" needs --([\w-]+)$", reason)
+    needed = re.search(r" needs --([\w-]+)(?:,|$)", reason)
     name = needed[1].replace("-", "_") if needed else ""
     return {name: ASKED[name]} if name in ASKED and name not in target.lengths else {}
 

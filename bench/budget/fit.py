@@ -181,7 +181,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """Return the command line."""
     out = Parser(prog=prog, description=DESCRIPTION)
     out.add_argument("target", metavar="TARGET", help="preset, moa:K=8,E=32,…, config.json, hf:NAME or FILE.py:NAME")
-    out.add_argument("--on", metavar="CARD", required=True, help=f"all, bytes as 80G, or {', '.join(names())}")
+    out.add_argument("--on", metavar="CARD", help=f"all, bytes as 80G, or {', '.join(names())}")
     add_target_options(out.add_argument_group("the model"))
     add = out.add_argument_group("what it does").add_argument
     add("--context", type=COUNT, metavar="N", help="tokens in the cache of each sequence (default: the input's)")
@@ -198,6 +198,8 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 
 def command(args: argparse.Namespace) -> Result:
     """Return what the target needs of the card. Raises UsageError for a card, a plan or a target that is none."""
+    if not args.on:
+        raise UsageError(f"--on CARD is needed: all, bytes as 80G, or {', '.join(names())}")
     cards = _cards(args.on)
     demand = _demand(args)
     largest: Largest = partial(_largest, demand)

@@ -8,7 +8,7 @@ take the path that they take on CUDA with Triton.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +18,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from headcount.bench.contractions.products import products
-from headcount.bench.contractions.products.product import Product
 from headcount.bench.performance.kernel import (
     CORE,
     CORE_BACKWARD,
@@ -35,10 +34,12 @@ from headcount.bench.performance.kernel import (
 )
 from headcount.bench.performance.sources import fingerprint
 from headcount.bench.trace.events import OPERATION, Event, TensorFact
-from headcount.bench.trace.modes import operation_name
 from headcount.models.build import build, example_inputs
 from headcount.models.kernels import triton_ops
 from headcount.models.kernels.triton_launch import Launched, recording
+
+if TYPE_CHECKING:
+    from headcount.bench.contractions.products.product import Product
 
 NO_KERNEL = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view", "lift_fresh")
 """Operators that start no kernel, beside views."""
@@ -99,7 +100,7 @@ class KernelRecorder(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         """Run ``func`` and record its kernels."""
         kwargs = kwargs or {}
-        name = operation_name(func.overloadpacket)
+        name = func.overloadpacket._qualified_op_name.replace("::", ".").removeprefix("aten.")
         if func.namespace == "headcount":
             return self._start(func, func.overloadpacket.__name__, args)
         out = func(*args, **kwargs)
@@ -143,13 +144,13 @@ def _describe(value: Any) -> Any:
     return value
 
 
-def _products(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> list[Product]:
+def _products(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> "list[Product]":
     """Return the products of an operation by the rules of contractions."""
     named = {key: _describe(value) for key, value in kwargs.items()}
     return products(Event(0, None, OPERATION, name, "", _describe(args), named, out=_describe(out))) or []
 
 
-def _of_operation(name: str, products: Sequence[Product], inputs: list[Tensor], results: list[Tensor]) -> Kernel:
+def _of_operation(name: str, products: "Sequence[Product]", inputs: list[Tensor], results: list[Tensor]) -> Kernel:
     """Return the kernel of an operation with these products."""
     own = moved(*inputs, *results)
     if macs := sum(product.macs for product in products):
@@ -163,7 +164,7 @@ def _of_operation(name: str, products: Sequence[Product], inputs: list[Tensor], 
     return Kernel(name, ELEMENTWISE, own)
 
 
-def _kind(product: Product, tensors: Sequence[Tensor]) -> str:
+def _kind(product: "Product", tensors: Sequence[Tensor]) -> str:
     """Return the kind of a kernel with this product of matrices among ``tensors``."""
     if product.kind == "expert_linear":
         return GROUPED

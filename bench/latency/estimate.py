@@ -62,9 +62,10 @@ COLUMNS = (*timing_cases.COLUMNS[:-1], *columns_of(EstimateRow))
 
 def table(cases: Sequence[TimingCase], hardware: Hardware) -> Table[EstimateRow]:
     """Return the estimates for every implementation of ``cases``, also for those that are not installed here."""
+    batch = dict.fromkeys(f"{case.batch_size:,}" for case in cases)
     return Table(
         "estimate",
-        f"Estimate, not measured: {hardware.name}",
+        f"Estimate, not measured: {hardware.name}, batch size {', '.join(batch)}",
         COLUMNS,
         [_row(case, spec, hardware) for case in cases for spec in case.impls(any_device=True)],
         above=[

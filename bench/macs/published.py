@@ -79,10 +79,10 @@ MISSED = {"no rule found": "no rule found that prints", "not reproducible": "no 
 """What a failure says of a cell with these verdicts."""
 ABOUT = "Exact: every multiply-accumulate of the forward pass once. Counters: MACs as reported."
 ABOUT_ACTIVATED = (
-    "Activated: by number of heads, and each head weighing as many MACs as it takes. MACs of one forward pass, "
+    "Activated: the share of heads, and that of their MACs. MACs of one forward pass, "
     "causal scores as executed, the whole square: of the dense baseline, with the same vocabulary; as released, "
-    "every head computed and then gated, which the counters run; ideal, nothing computed of a head for a token "
-    "that does not use it, but for its keys and values, and for its queries where their norms route. Counters: "
+    "every head computed and then gated, which the counters run; ideal, heads that a token does not use are "
+    "skipped but for their keys and values, and for their queries where norms of these route. Counters: "
     "MACs as reported."
 )
 

@@ -57,7 +57,9 @@ def parse(content: str | bytes, path: str | Path) -> tuple[Count, ...]:
         # half a pair of surrogates is a text in JSON, but none that can be written or name a file
         json.dumps(data, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path} is not JSON: {excerpt(error)}") from None
+        raise UsageError(
+            f"{path} is no lock, which headcount lock TARGET --out FILE writes: not JSON, {excerpt(error)}"
+        ) from None
     kinds = {"lock_version": (LOCK_VERSION, _of_lock), "schema_version": (JSON_VERSION, _of_output)}
     key = next((key for key in kinds if isinstance(data, dict) and key in data), None)
     if key is None:

@@ -565,7 +565,9 @@ class Inputs:
         value = self._optional(name)
         value = default if value is None else value
         if value is None:
-            raise UserCodeError(f"{self._signature()} needs --{name.replace('_', '-')}")
+            flag = f"--{name.replace('_', '-')}"
+            example = "T=128" if name == "seq_len" else f"{name}=N"
+            raise UserCodeError(f"{self._signature()} needs {flag}, or {example} behind the configuration's name")
         return value
 
     def _signature(self) -> str:

@@ -53,9 +53,7 @@ class FunctionTracer(TorchFunctionMode):
         if isinstance(function, FunctionType):
             return self._run_body(function, args, kwargs)
         named = function._overloadpacket if isinstance(function, OpOverload) else function
-        name = (
-            operation_name(named) if isinstance(named, OpOverloadPacket) else getattr(named, "__name__", str(function))
-        )
+        name = _name(named) if isinstance(named, OpOverloadPacket) else getattr(named, "__name__", str(function))
         if name in ("__get__", "__set__", "__delete__") or name == "untyped_storage" and _is_called_by_fsdp():
             if name == "__set__":
                 self._recorder.forget_facts()
@@ -173,7 +171,7 @@ def _is_called_by_fsdp() -> bool:
     return sys._getframe(2).f_globals.get("__name__", "").startswith("torch.distributed.fsdp.")
 
 
-def operation_name(packet: OpOverloadPacket) -> str:
+def _name(packet: OpOverloadPacket) -> str:
     """Return an operation's name, after its namespace unless that is aten: "mm", "torchvision.nms"."""
     return packet._qualified_op_name.replace("::", ".").removeprefix("aten.")
 
@@ -205,7 +203,7 @@ def _properties(operation: OpOverload) -> tuple[str, bool, bool, tuple[tuple[int
     Written arguments are given by position and name.
     """
     packet = operation._overloadpacket
-    name = operation_name(packet)
+    name = _name(packet)
     writes = tuple(
         (position, argument.name)
         for position, argument in enumerate(operation._schema.arguments)

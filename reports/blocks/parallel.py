@@ -49,18 +49,6 @@ def _command(one: plots.Planned) -> str:
     return shlex.join(["headcount", "count", one.preset, *changed, *length, "--plan", one.plan])
 
 
-def spans(facts: Facts) -> dict[str, float]:
-    """Return the least and the most GB that a rank holds, and those that it sends."""
-    state = [row["state_bytes"] / 10**9 for row in plots.ranks()]
-    sent = [row["sent_bytes"] / 10**9 for row in plots.ranks()]
-    return {
-        "least_state": min(state),
-        "most_state": max(state),
-        "least_sent": min(sent),
-        "most_sent": max(sent),
-    }
-
-
 def ranks(facts: Facts) -> str:
     """Return a table of MACs, state and sent bytes of a rank by model and plan."""
     rows = [{**row, "plan": f"`{row['plan']}`"} for row in plots.ranks()]

@@ -18,7 +18,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("bench", "formulas", "models", "headcount")
-RECORDER = ROOT / "bench" / "performance"
+RECORDER = ("bench/performance", "bench/counting/kernel_recorder.py")
+"""What records kernels, as it is today; its rules of products are those of the commit."""
 FIELDS = ("commit", "case", "kernel", "kind", "bytes", "macs", "core", "sorted", "source", "times")
 
 
@@ -53,7 +54,10 @@ def _list_at(commit: str, cases: dict[str, Any]) -> Iterable[dict[str, Any]]:
         archive = subprocess.run(["git", "archive", commit, *PACKAGES], cwd=ROOT, check=True, capture_output=True)
         subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
         shutil.rmtree(Path(folder, "bench", "performance"), ignore_errors=True)
-        shutil.copytree(RECORDER, Path(folder, "bench", "performance"))
+        Path(folder, "bench", "counting").mkdir(exist_ok=True)
+        for own in RECORDER:
+            copy = shutil.copytree if Path(ROOT, own).is_dir() else shutil.copy
+            copy(ROOT / own, Path(folder, own))
         environment = {**os.environ, "PYTHONPATH": folder, "PYTHONDONTWRITEBYTECODE": "1"}
         program = [sys.executable, str(Path(__file__).resolve()), "--list", commit]
         done = subprocess.run(

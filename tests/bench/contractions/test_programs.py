@@ -105,7 +105,9 @@ def test_grouped_mm_of_blocks():
     [
         ((5, 11), lambda w: w, "linear"),
         ((5, 13), lambda w: w[:, :11], "linear"),
-        ((3, 5, 11), lambda w: w[1], "expert_linear"),
+        ((3, 5, 11), lambda w: w[1], "linear"),
+        # a router selects
+        ((3, 5, 11), lambda w: (w.sum((1, 2)).topk(1), w[1])[1], "expert_linear"),
         ((1, 5, 11), lambda w: w[0], "linear"),
     ],
 )

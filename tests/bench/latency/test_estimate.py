@@ -37,11 +37,12 @@ def test_implementations_differ_in_time(which):
 
 
 def test_training_step_of_a_model_runs_its_backward_pass():
-    forward, backward, both = (
+    forward, both = (
         rows("mlm-transformer", which=which, seq_len=32, requested=("fused",), subject="model")[0].launches
-        for which in ("forward", "backward", "both")
+        for which in ("forward", "both")
     )
-    assert both == forward + backward and backward > forward
+    # two products in the backward pass for one in the forward pass
+    assert both > 2 * forward
 
 
 def test_expected_time_is_above_least():

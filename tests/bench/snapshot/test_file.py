@@ -84,10 +84,10 @@ def edit_first(field, **values):
 (TARGET,) = json.loads(TEXT)["targets"]
 CONFLICT = TEXT.replace(f'"macs": {MACS},', f'<<<<<<< HEAD\n"macs": {MACS},\n=======\n"macs": 1,\n>>>>>>> theirs')
 BROKEN = {
-    "merge conflict": (CONFLICT, "is not JSON: "),
+    "merge conflict": (CONFLICT, "is no lock, which headcount lock TARGET --out FILE writes: not JSON, "),
     "key twice": (
         TEXT.replace(f'"macs": {MACS},', f'"macs": 1,\n"macs": {MACS},'),
-        "is not JSON: an object has a key twice",
+        "is no lock, which headcount lock TARGET --out FILE writes: not JSON, an object has a key twice",
     ),
     "other JSON": ('{"name": "x"}', "is neither "),
     "earlier version": (edit_file(lock_version=2), "has lock_version 2; this software reads 4"),
