@@ -153,7 +153,7 @@ def test_model_without_a_closed_form_has_the_times_of_a_run(folder, capsys):
     assert [row["what"] for row in found[0][1]["rows"]] == ["forward pass", "training step"]
     assert found[0][1]["rows"] == found[1][1]["rows"]
     assert latency.main(["--estimate", *words]) == 0
-    assert "By a run: no closed form" in capsys.readouterr().out
+    assert "By a run: bert.json: no closed form" in capsys.readouterr().out
     assert latency.main(["--estimate", *words, "--pass", "decode"]) == 2
     assert "takes no cache" in capsys.readouterr().err
 
