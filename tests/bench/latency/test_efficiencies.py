@@ -63,7 +63,9 @@ def test_listed_kernels_do_the_executed_work(rows):
     for row in rows:
         record = row.record
         if record.which == "forward" and record.subject == "layer":
-            macs = sum(kernel.times * kernel.macs for kernel in row.kernels)
+            # outputs of experts by gates in one call are elementwise in the executed form
+            kernels = [kernel for kernel in row.kernels if kernel.name != "_embedding_bag_forward_only"]
+            macs = sum(kernel.times * kernel.macs for kernel in kernels)
             # MoH's kernels project every head, which its ideal form does not
             is_ideal = record.name.startswith("moh-") and record.implementation == "triton"
             assert macs > record.executed_macs if is_ideal else macs == record.executed_macs, row.key
