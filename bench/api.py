@@ -70,9 +70,6 @@ def resolve_call(
     ValueError for inputs beside ``input_size`` and for sizes that are no integers, and what build_named raises.
     """
     if isinstance(model, str):
-        words = [f"{name}={size}" for name, size in kwargs.items() if isinstance(size, int)]
-        if words and not inputs:
-            raise TypeError(f"a preset has its sizes in its name: {','.join((model, *words))!r}")
         model, args, named = build_named(model)
         inputs, kwargs = inputs or args, {**named, **kwargs}
     if isinstance(model, type) or not callable(model) and not isinstance(model, torch.export.ExportedProgram):
@@ -139,6 +136,13 @@ def build_named(text: str) -> ModuleCall:
     name, fields, lengths = read(text)
     config = make(name, fields)
     return build_call(config, resolve_lengths(config, lengths), device="meta", dtype=torch.bfloat16)
+
+
+def _with_sizes(text: str, keywords: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return a name with the sizes among ``keywords`` as its words, ``llama3-8b,T=1024``, and the other keywords."""
+    words = [f"{name}={value}" for name, value in keywords.items() if isinstance(value, int | str)]
+    rest = {name: value for name, value in keywords.items() if not isinstance(value, int | str)}
+    return ",".join([text, *words]), rest
 
 
 def unpack(module: nn.Module, inputs: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
@@ -213,7 +217,7 @@ def count_macs(
     list of sizes, with their ``dtypes``; of a module it may be the only input. ``module`` may also be a function, a
     ``torch.export.ExportedProgram`` (with its example inputs), a function of settings that returns (module, inputs), or
     the name of a preset or a layer, ``"llama3-8b,T=1024"``, or of a configuration, ``"config.json,T=1024"``, which is
-    counted in a separate process.
+    counted in a separate process; sizes may be keywords too: ``count("llama3-8b", T=1024)``.
 
     The number is the same for torch.matmul, @, einsum, fused attention or grouped products, on cpu, cuda or meta,
     ``backward`` too. Attention is the whole square of scores, whatever a mask or its blocks leave out; FlexAttention's
@@ -239,6 +243,8 @@ def count_macs(
     raises passes through.
     """
     options = {"allow_unsupported": allow_unsupported, "formulas": formulas, "formula_set": formula_set}
+    if isinstance(module, str):
+        module, forward = _with_sizes(module, forward)
     if isinstance(module, str) and is_configuration(split(module)[0]):
         if inputs or kwargs or forward or input_size is not None or training or formulas:
             raise ValueError(f"{module} is counted on the ids that it takes; its lengths are words: {module},T=128,B=2")

@@ -203,7 +203,8 @@ def table(count: "Count", notes: Sequence[str], depth: int | None) -> Table[Modu
         "FLOPs": flops(count.macs),
     }
     below = [f"{label}: {DASH if value is None else f'{value:,}'}" for label, value in totals.items()]
-    below.insert(list(totals).index("Bytes of weights") + 1, weights_by_type(count.params))
+    if count.params:
+        below.insert(list(totals).index("Bytes of weights") + 1, weights_by_type(count.params))
     if count.active_params is None:
         below.append("Active params are not known: the run selects by value, so a token may not use every parameter.")
     below += [f"Did not run: {', '.join(path or MODEL for path in uncalled)}"] if uncalled else []
@@ -217,7 +218,8 @@ def weights_by_type(params: int) -> str:
     """Return the bytes that ``params`` weights take in common types, without scales, in one unit."""
     bits = {"float32": 32, "bfloat16": 16, "int8": 8, "int4": 4}
     name, size = next(((name, size) for name, size in BYTES.items() if params >= size), ("B", 1))
-    texts = [f"{params * one / (8 * size):,.2f} {name} {kind}" for kind, one in bits.items()]
+    counts = {kind: -(-params * one // 8) for kind, one in bits.items()}
+    texts = [f"{count / size:,.{2 if size > 1 else 0}f} {name} {kind}" for kind, count in counts.items()]
     return f"Weights would take {', '.join(texts)}"
 
 

@@ -36,10 +36,10 @@ def split(text: str) -> tuple[str, list[str]]:
 
     The spec of a layer is its variant. Raises ConfigError for a layer without sizes, or with a word without =.
     """
-    variant, colon, rest = text.partition(":")
+    variant, *rest = re.split("[:,]", text, maxsplit=1)
     if variant in ATTENTIONS:
-        words = split_words(rest)
-        if not colon or not all("=" in word for word in words):
+        words = [word for part in rest for word in split_words(part)]
+        if not words or not all("=" in word for word in words):
             letters = ", ".join(ATTENTIONS[variant].fields_by_letter)
             raise ConfigError(f"{text!r} is no layer; write {variant}:LETTER=N,… of {letters}, T, S and B")
         return variant, words

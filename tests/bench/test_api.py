@@ -11,6 +11,7 @@ from torch import nn
 
 import headcount as hc
 from headcount.bench.case import Case
+from headcount.models.configs.base import ConfigError
 
 B, D, H = 3, 5, 7
 MACS = B * D * H
@@ -72,9 +73,13 @@ def test_sizes_behind_each_other_are_those_of_several_inputs():
     assert hc.count(model, (2, 8), (2, 6)).params == 5 * 8 * 6
 
 
-def test_sizes_of_a_preset_are_in_its_name():
-    with pytest.raises(TypeError, match="'llama3-8b,seq_len=7'"):
-        hc.count("llama3-8b", seq_len=7)
+@pytest.mark.parametrize("name", ["moa:K=2,E=4,D=8,d_m=16,T=7", "moa,K=2,E=4,D=8,d_m=16,T=7", "moa:K=2,E=4,d_m=16"])
+def test_sizes_of_a_name_may_be_keywords(name):
+    found = hc.count(name, **{} if "T=" in name else {"D": 8, "seq_len": 7})
+    router, shared, chosen, scores = 7 * 16 * 4, 2 * 7 * 16 * 8, 2 * 7 * 2 * 16 * 8, 2 * 2 * 7 * 7 * 8
+    assert found.macs == router + shared + chosen + scores
+    with pytest.raises(ConfigError, match="unknown field 'size'"):
+        hc.count("llama3-8b", size=7)
 
 
 def test_sizes_beside_a_tensor_are_data():
