@@ -87,7 +87,7 @@ class FromRun:
             return self
         values = vars(count)
         if values[self._name] is self:
-            values[self._name] = getattr(count.run, self._name) if count.run else self._without(count.ledger)
+            values[self._name] = count.run.find(self._name) if count.run else self._without(count.ledger)
         return values[self._name]
 
     def __set__(self, count: "Count", value: Any) -> None:
@@ -272,11 +272,6 @@ class Count:
     def by_kind(self) -> dict[str, int]:
         """Return multiply-accumulates by kind of product."""
         return self.ledger.group(lambda entry: entry.kind, of="size")
-
-    def by_type(self) -> dict[str, int]:
-        """Return multiply-accumulates by class of the module that runs them, without those of modules inside."""
-        types = {module.path: module.type for module in self.modules or ()}
-        return self.ledger.group(lambda entry: types.get(entry.path) or entry.path.rpartition(".")[2], of="size")
 
     def to_dataframe(self) -> "pandas.DataFrame":
         """Return a row for each product: path, class, kind, sizes, times, macs, flops, share in percent and params.

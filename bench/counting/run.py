@@ -1,6 +1,6 @@
 """Count the contractions of a recorded run: every contraction once, every other operation classified."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -39,7 +39,7 @@ class ElementwiseError(RuntimeError):
 
 @dataclass(frozen=True)
 class Run:
-    """A recorded run and its contractions by event; what of a Count takes long to find."""
+    """A recorded run and its contractions by event."""
 
     trace: Trace
     by_event: ProductsByEvent
@@ -51,57 +51,44 @@ class Run:
         dispatched = [index for index, parts in self.by_event.items() if any(kind != CONTRACTION for kind, _ in parts)]
         return tuple(find_elementwise_products(self.trace, dispatched))
 
-    @property
-    def elementwise(self) -> Ledger:
-        """The products written elementwise, equal ones of a module as one entry."""
-        products = self.elementwise_products
-        return module_tree.merge_equal(Entry(one.event.path, one.kind, one.dims) for one in products)
-
-    @property
-    def parameters(self) -> tuple[Parameter, ...]:
-        """The parameters of the module, and those that it does not register and the run used."""
-        weights = self.trace.weights
-        used = set() if all(weight.registered for weight in weights) else used_weights(self.trace)
-        return tuple(
-            Parameter(weight.name, weight.shape, weight.trainable)
-            for weight in weights
-            if weight.registered or weight.name in used
-        )
-
     @cached_property
     def modules(self) -> tuple[ModuleRecord, ...]:
         """Each module that was called or holds parameters."""
         return module_records(self.trace, self.by_event)
 
-    @property
-    def uncalled(self) -> tuple[str, ...]:
-        """The topmost modules with parameters that did not run."""
-        return uncalled_modules(self.modules)
+    def find(self, name: str) -> Any:
+        """Return the field ``name`` of a Count."""
+        return FIELDS[name](self)
 
-    @property
-    def bytes_moved(self) -> int:
-        """The bytes that operations move, unfused (bench.contractions.costs)."""
-        return costs.bytes_moved(self.trace)
 
-    @property
-    def causal_macs(self) -> int | None:
-        """The MACs without the pairs that masks of attention hide; None where a mask is not known."""
-        return costs.causal_macs(self.trace, self.by_event)
+FIELDS: Mapping[str, Callable[[Run], Any]] = {
+    "elementwise": lambda run: _elementwise_ledger(run.elementwise_products),
+    "parameters": lambda run: _parameters(run.trace),
+    "modules": lambda run: run.modules,
+    "uncalled": lambda run: uncalled_modules(run.modules),
+    "bytes_moved": lambda run: costs.bytes_moved(run.trace),
+    "causal_macs": lambda run: costs.causal_macs(run.trace, run.by_event),
+    "other_flops": lambda run: costs.other_flops(run.trace, run.by_event),
+    "versions": lambda _: counting_versions(),
+    "notes": lambda run: tuple(run.trace.notes()),
+}
+"""How each field of a Count is found that takes long."""
 
-    @property
-    def other_flops(self) -> Mapping[str, int]:
-        """The FLOPs of operations without MACs by kind, at the prices of formulas/prices.toml."""
-        return costs.other_flops(self.trace, self.by_event)
 
-    @property
-    def versions(self) -> Mapping[str, str]:
-        """The versions of what decides which operations run."""
-        return counting_versions()
+def _elementwise_ledger(products: Iterable[ElementwiseProduct]) -> Ledger:
+    """Return the products written elementwise, equal ones of a module as one entry."""
+    return module_tree.merge_equal(Entry(one.event.path, one.kind, one.dims) for one in products)
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Sentences about what the run changed."""
-        return tuple(self.trace.notes())
+
+def _parameters(trace: Trace) -> tuple[Parameter, ...]:
+    """Return the parameters of the module, and those that it does not register and the run used."""
+    weights = trace.weights
+    used = set() if all(weight.registered for weight in weights) else used_weights(trace)
+    return tuple(
+        Parameter(weight.name, weight.shape, weight.trainable)
+        for weight in weights
+        if weight.registered or weight.name in used
+    )
 
 
 @no_full_gc
