@@ -38,11 +38,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     out.add_argument("--preset", metavar="NAME", help="the checkpoint's model")
     out.add_argument("--set", **SET, help="change fields of the preset")
     out.add_argument("--tokens", metavar="FILE", help="token ids, a sequence on each line")
-    out.add_argument("--log", metavar="FILE", help='balance over training: lines {"step": N, "tokens_per_expert": {…}}')
-    out.add_argument(
-        "--example", nargs="?", const=EXAMPLE, metavar=EXAMPLE, help="train and analyse the built-in example instead"
-    )
-    out.add_argument("--save", metavar="DIR", help="with --example: write its checkpoint, tokens and log there")
+    out.add_argument("--example", action="store_true", help="train and analyse the built-in example instead")
     out.add_argument("--record", action="store_true", help="with --example: store its results under reports/records")
     out.add_argument("--top", type=COUNT, default=5, metavar="N", help="tokens listed for each expert (default: 5)")
     out.add_argument("--min-count", type=COUNT, default=5, metavar="N", help="choices that a token needs (default: 5)")
@@ -62,12 +58,11 @@ def command(args: argparse.Namespace, argv: Sequence[str] = ()) -> Result:
 
     ``argv`` is stored with a record.
     """
-    tables, layers, remark = _example(args) if args.example else _checkpoint(args)
+    tables, layers = _example(args) if args.example else _checkpoint(args)
     fits(tables, args.format, args.out)
     if args.plot:
         plot(layers, args.plot)
-    if args.record:
-        remark = f", record in {_store(tables, argv)}{remark}"
+    remark = f", record in {_store(tables, argv)}" if args.record else ""
     rows = list(tables[0].rows)
     return Result(tables, lambda: _sentence(rows, "run" if args.example else "layer"), remark=lambda: remark)
 
@@ -87,47 +82,38 @@ def _store(tables: Sequence[Table], argv: Sequence[str]) -> Path:
     return path
 
 
-def _checkpoint(args: argparse.Namespace) -> tuple[list[Table], Mapping[str, LayerRouting], str]:
+def _checkpoint(args: argparse.Namespace) -> tuple[list[Table], Mapping[str, LayerRouting]]:
     if missing := [name for name in ("checkpoint", "preset", "tokens") if getattr(args, name) is None]:
         raise UsageError(f"--{missing[0]} missing: give --checkpoint, --preset and --tokens, or --example")
-    if args.save or args.record:
-        raise UsageError("--save and --record go with --example")
+    if args.record:
+        raise UsageError("--record goes with --example")
     config = presets.preset(args.preset, presets.parse_overrides(args.preset, args.set))
 
     from headcount.bench.routing import inputs, recorder, tables
 
     examples = inputs.read_tokens(args.tokens, config)
-    log = inputs.read_log(args.log) if args.log else []
     layers = recorder.record(inputs.load_checkpoint(args.checkpoint, config), examples)
     found: list[Table] = []
     for same in tables.by_unit(layers):
         found.append(tables.layer_table(same, f"routing-{same[0].routed.unit}s" if found else "routing"))
         found.append(tables.expert_table(same, args.top, args.min_count))
-    if log:
-        found.append(tables.balance_table(log))
-    return found, {layer.path: layer for layer in layers}, ""
+    return found, {layer.path: layer for layer in layers}
 
 
-def _example(args: argparse.Namespace) -> tuple[list[Table], Mapping[str, LayerRouting], str]:
-    if args.example != EXAMPLE:
-        raise UsageError(
-            f"unknown example {args.example!r}; the only one is {EXAMPLE}; --checkpoint analyses a trained model of "
-            "any preset, MoH included"
-        )
-    if given := [name for name in ("checkpoint", "preset", "set", "tokens", "log") if getattr(args, name)]:
+def _example(args: argparse.Namespace) -> tuple[list[Table], Mapping[str, LayerRouting]]:
+    if given := [name for name in ("checkpoint", "preset", "set", "tokens") if getattr(args, name)]:
         raise UsageError(f"--{given[0]} cannot go with --example, which brings its own")
 
     from headcount.bench.routing import example, tables
 
     outcomes = example.run()
     paper = next(outcome for outcome in outcomes if outcome.coefficients == example.PAPER)
-    remark = f"\nanalyse it again: {PROG} {example.save(paper, args.save)}" if args.save else ""
     found: list[Table] = [
         tables.runs_table(outcomes),
         tables.expert_table([paper.layer], args.top, args.min_count, example.token_name, example.class_of),
         tables.balance_table(paper.log),
     ]
-    return found, {example.label(outcome.coefficients): outcome.layer for outcome in outcomes}, remark
+    return found, {example.label(outcome.coefficients): outcome.layer for outcome in outcomes}
 
 
 def plot(layers: Mapping[str, LayerRouting], path: str) -> None:

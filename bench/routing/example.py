@@ -4,20 +4,15 @@ A masked language model with one MoA layer learns a made-up task, for which expe
 token of class c (A is 1, B is 2, …) is answered with the token c places before it, cyclically.
 """
 
-import io
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from headcount.bench.counters.run_context import one_thread
-from headcount.bench.output.files import ensure_dir, write
 from headcount.bench.output.progress import with_progress
-from headcount.bench.routing.inputs import Log
 from headcount.bench.routing.recorder import record
 from headcount.bench.routing.stats import LayerRouting
 from headcount.models import losses
@@ -34,6 +29,9 @@ FIELDS = {
     "d_model": 32, "d_ff": 64, "num_layers": 1, "vocab_size": CLASSES * WORDS, "max_positions": SEQ_LEN + 2,
     "num_experts": 8, "top_k": 2, "head_dim": 16, "bias": False,
 }  # fmt: skip
+Log = list[tuple[int, dict[str, list[int]]]]
+"""Training steps, each with the tokens per expert of every layer by its path."""
+
 WEIGHTS = (0.01, 0.0), (0.0, 0.01), (0.0, 0.001), (0.01, 0.001), (0.01, 0.01)
 RUNS = [{"L_a": balance, "L_z": z} for balance, z in WEIGHTS]
 """Coefficients of the auxiliary losses, one run each; the columns of Table 7."""
@@ -51,7 +49,6 @@ class Outcome:
     auxiliary: Mapping[str, float]
     layer: LayerRouting
     log: Log
-    state: dict[str, Tensor]
 
 
 def class_of(token: int) -> str:
@@ -114,9 +111,7 @@ def _evaluate(model: torch.nn.Module, coefficients: Mapping[str, float], log: Lo
     balance, z = losses.balance_loss(routing.probs, routing.indices), losses.z_loss(routing.logits)
     accuracy = (logits.argmax(-1) == answers).double().mean().item()
     auxiliary = {"L_a": balance.item(), "L_z": z.item()}
-    return Outcome(
-        coefficients, _loss(logits, answers).item(), accuracy, auxiliary, layer, log, state=model.state_dict()
-    )
+    return Outcome(coefficients, _loss(logits, answers).item(), accuracy, auxiliary, layer, log)
 
 
 def _loss(logits: Tensor, answers: Tensor) -> Tensor:
@@ -127,20 +122,3 @@ def _loss(logits: Tensor, answers: Tensor) -> Tensor:
 def label(coefficients: Mapping[str, float]) -> str:
     """Return coefficients as Table 7 heads its columns: ``0.01 L_a + 0.001 L_z``."""
     return " + ".join(f"{value:g} {name}" for name, value in coefficients.items() if value)
-
-
-def save(outcome: Outcome, directory: str | Path) -> str:
-    """Write checkpoint.pt, tokens.txt and log.jsonl; return the arguments of bench.routing that analyse them.
-
-    Raises UsageError where the directory cannot be written.
-    """
-    path = ensure_dir(directory)
-    log = [json.dumps({"step": step, "tokens_per_expert": counts}) for step, counts in outcome.log]
-    state = io.BytesIO()
-    torch.save(outcome.state, state)
-    write(path / "checkpoint.pt", state.getvalue())
-    write(path / "tokens.txt", "".join(" ".join(map(str, row)) + "\n" for row in evaluation_tokens().tolist()))
-    write(path / "log.jsonl", "".join(f"{line}\n" for line in log))
-    changed = " ".join(f"--set {field}={str(value).lower()}" for field, value in FIELDS.items())
-    files = f"--checkpoint {path / 'checkpoint.pt'} --tokens {path / 'tokens.txt'} --log {path / 'log.jsonl'}"
-    return f"--preset {PRESET} {changed} {files}"

@@ -1,8 +1,6 @@
-"""Read checkpoints, token files and training logs; errors name the first tensor, line or position that is wrong."""
+"""Read checkpoints and token files; errors name the first tensor, line or position that is wrong."""
 
-import json
 import textwrap
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +23,6 @@ LONGEST_REASON = 300
 
 Example = tuple[list[int], list[int]]
 """Source and target tokens; the same for a model with one input."""
-
-Log = list[tuple[int, dict[str, list[int]]]]
-"""Training steps, each with the tokens per expert of every layer by its path."""
 
 
 def load_checkpoint(path: str | Path, config: ModelConfig) -> nn.Module:
@@ -117,20 +112,3 @@ def _ids(where: str, text: str, vocab_size: int, first: int) -> list[int]:
             raise UsageError(f"{where}, position {position}: {word} is not in the vocabulary 0..{vocab_size - 1}")
         ids.append(int(word))
     return ids
-
-
-def read_log(path: str | Path) -> Log:
-    """Return the records of a JSON-lines training log. Raises UsageError naming the first line that is no record."""
-    log = []
-    for number, line in enumerate(read_file(path).splitlines(), 1):
-        try:
-            record = json.loads(line)
-            step, layers = record["step"], record["tokens_per_expert"]
-            numbers = [step, *chain.from_iterable(layers.values())]
-            is_record = all(layers.values()) and all(type(n) is int and 0 <= n < 2**63 for n in numbers)
-        except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
-            is_record = False
-        if not is_record:
-            raise UsageError(f"{path}: line {number} is no log record with step and tokens_per_expert")
-        log.append((step, layers))
-    return log

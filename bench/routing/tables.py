@@ -10,7 +10,6 @@ from operator import attrgetter
 from headcount.bench.column import Column, macs_column
 from headcount.bench.result import Row, Table, columns_of, shown
 from headcount.bench.routing import example
-from headcount.bench.routing.inputs import Log
 from headcount.bench.routing.stats import LayerRouting, group_tokens, percent, top_tokens
 from headcount.bench.variants.variant import Routed
 
@@ -257,7 +256,7 @@ def _auxiliary_loss(name: str, row: RunRow) -> float:
     return row.auxiliary_losses[name]
 
 
-def balance_table(log: Log) -> Table[BalanceRow]:
+def balance_table(log: example.Log) -> Table[BalanceRow]:
     """Return the largest and smallest share of each layer at each logged training step."""
     rows = []
     for step, layers in log:

@@ -70,12 +70,11 @@ class Result:
 
 @pytest.fixture(scope="session")
 def _files(tmp_path_factory):
-    """Return a folder with a module, a lock, a count, latency records, a checkpoint, tokens and a log."""
+    """Return a folder with a module, a lock, a count, latency records, a checkpoint and tokens."""
     folder = tmp_path_factory.mktemp("golden")
     (folder / "model.py").write_text(MODEL)
     (folder / "lengths.toml").write_text("K = [1, 2]\nE = 2\nD = 7\nT = [13, 17]\n")
     (folder / "tokens.txt").write_text("1 2 3 4 5 6\n7 8 9 10 1\n2 2 3\n")
-    (folder / "log.jsonl").write_text('{"step": 7, "tokens_per_expert": {"layers.0": [1, 3]}}\n')
     _write_records(folder)
     _write_checkpoint(folder)
     return folder

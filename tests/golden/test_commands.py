@@ -124,7 +124,6 @@ BUDGETS = in_formats("budget", BUDGET, "json", "csv") | {
 ROUTING = {
     "routing": ROUTED,
     **in_formats("routing", ROUTED, "json"),
-    "routing-log": f"{ROUTED} --log log.jsonl",
 }
 LOCK = {
     "lock-file": "lock model.py:make",

@@ -197,15 +197,14 @@ DERIVE_BUDGET = [
 ]
 ROUTING_LOCK = [
     ("routing", 2, ["--checkpoint", "--preset", "--tokens", "--example"]),
-    ("routing --checkpoint x --preset x --tokens x --save d", 2, ["--save", "--example"]),
+    ("routing --checkpoint x --preset x --tokens x --record", 2, ["--record", "--example"]),
     ("routing --example --tokens x", 2, ["--tokens", "--example"]),
-    ("routing --example moh", 2, ["'moh'", "moa", "--checkpoint"]),
+    ("routing --example moh", 2, ["moh"]),
     ("routing --example --min-count 0", 2, ["--min-count", "0"]),
     ("routing --checkpoint x --tokens x --preset x", 2, ["'x'"]),
     ("routing --checkpoint x --tokens x --preset moh-dit-s2-90", 2, ["dit"]),
     (f"{ROUTING} model.py", 2, ["model.py", "line 1"]),
     (f"{ROUTING} tokens.txt --checkpoint tokens.txt", 2, ["tokens.txt"]),
-    (f"{ROUTING} tokens.txt --log model.py", 2, ["line 1", "step", "tokens_per_expert"]),
     (f"{ROUTING} tokens.txt --format csv", 2, ["CSV"]),
     ("lock", 2, ["TARGET", "--check", "--update"]),
     ("lock --check model.py", 2, ["model.py", "JSON"]),

@@ -190,23 +190,6 @@ def test_malformed_file_exits_2(case, translation, tmp_path, capsys):
     assert (code, out, err.count("\n")) == (2, "", 1) and message in err
 
 
-LOGS = {
-    "no counts": '{"step": 7}',
-    "half a token": '{"step": 7, "tokens_per_expert": {"x": [1.5]}}',
-    "no object": "[7]",
-    "nested": "[" * 20000,
-}
-
-
-@pytest.mark.parametrize("case", LOGS)
-def test_invalid_log_raises(case, tmp_path):
-    good = '{"step": 0, "tokens_per_expert": {"x": [1, 0]}}'
-    path = tmp_path / "log.jsonl"
-    path.write_text(f"{good}\n{LOGS[case]}\n", "utf-8", errors="surrogateescape")
-    with pytest.raises(UsageError, match="line 2 is no log record with step and tokens_per_expert"):
-        inputs.read_log(path)
-
-
 def test_model_without_routing_raises(tmp_path):
     config = preset("mlm-transformer", {"d_model": 16, "num_heads": 2, "vocab_size": 11, "max_positions": 5})
     with pytest.raises(UsageError, match="no layer of this preset routes tokens; its attention is mha"):
