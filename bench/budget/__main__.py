@@ -5,6 +5,7 @@
     python -m bench.budget --match-model llama3-8b --attention moh
     python -m bench.budget --macs 700M --all-integers --range K=1:16 E=1:64
     python -m bench.budget --macs 1.2G --on 'H100 SXM'     the fastest sizes, by expected times
+    python -m bench.budget moa:d_m=512,T=128 --macs 50M     layers; letters that are given stay
     python -m bench.budget llama3-8b --ranks 64 --global-batch 128 --bytes 40G --on 'H100 SXM'
 
 The rest of the model is the preset's. More parameters and more active parameters are better unless --maximise names
@@ -32,7 +33,7 @@ from headcount.bench.budget import plans
 from headcount.bench.budget.bounds import NAMES, Bound, bound_around, parse, parse_ranges
 from headcount.bench.budget.candidates import METRICS, WORDS, costs
 from headcount.bench.budget.search import Answer, HostModel, layer_fields, no_cache, preset_for, search, table
-from headcount.bench.case import LENGTHS, Case, resolve_lengths, with_attention
+from headcount.bench.case import LENGTHS, Case, Config, layers_of, resolve_lengths, with_attention
 from headcount.bench.closed_form.case import configuration_case
 from headcount.bench.column import plural
 from headcount.bench.hardware import find_card, names
@@ -41,12 +42,11 @@ from headcount.bench.performance.plan_time import cluster_of
 from headcount.bench.result import Result
 from headcount.bench.targets.target import flag, is_configuration, parse_target
 from headcount.bench.variants.mha import NARROWED
-from headcount.bench.variants.variant import variant, variants_with
+from headcount.bench.variants.variant import Variant, variant, variants_with, with_width
 from headcount.formulas.plan import Plan
-from headcount.models.configs.base import ModelConfig
 from headcount.models.configs.numbers import parse_float, parse_int
-from headcount.models.configs.presets import parse_overrides, preset
-from headcount.models.configs.targets import read, split
+from headcount.models.configs.targets import is_layer, make, read, split
+from headcount.models.configs.targets import parse as parse_words
 
 MAXIMISED = ("params", "active-params")
 DEFAULT = "moa"
@@ -73,8 +73,8 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         add(f"--{word}", metavar="BUDGET", help=f"{NAMES[metric]}: 1.2G, 64Ki, or 1.1G:1.2G")
     text = f"{', '.join(SEARCHED)} (default: the preset's, or {DEFAULT})"
     add("--attention", choices=SEARCHED, metavar="NAME", help=text)
-    preset_help = "the model around the attention, or to divide"
-    add("preset", nargs="?", metavar="PRESET", help=preset_help)
+    text = "preset around the attention, or moa:d_m=512,T=128"
+    add("preset", nargs="?", metavar="TARGET", help=text)
     add("--set", **SET, help="change fields of that model")
     add("--d-model", type=int, metavar="N")
     add("--layers", type=int, metavar="N", help="of encoder and decoder each, where it has both")
@@ -104,7 +104,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     for name, what in LENGTHS.items():
         add(f"--{name.replace('_', '-')}", type=int, metavar="N", help=what)
     add("--cache-bytes", type=ELEMENT, metavar="N", default=2, help="bytes of a cached element (default: 2)")
-    add("--device", choices=("cpu", "cuda"), default="cpu", help="device of stored latencies (default: cpu)")
+    add("--device", choices=("cpu", "cuda"), help="device of stored latencies (default: cpu)")
     add("--on", metavar="CARD", help=f"expected times there: {', '.join(names())}")
     add("--records", nargs="+", metavar="DIR", type=Path, help="add measured times from these folders")
     add("--plot", metavar="FILE", help="a scatter plot of the rows, .svg or .png")
@@ -131,7 +131,8 @@ def command(args: argparse.Namespace) -> Result:
     _refuse(args, OF_PLANS, "plans; --ranks N searches them")
     host, target = _host_model(args)
     bounds = _bounds(args, host, target)
-    answer = search(args, host, parse_ranges(args.range, host.variant, args.all_integers), bounds)
+    ranges = parse_ranges(args.range, host.variant, args.all_integers, host.stated)
+    answer = search(args, host, ranges, bounds)
     found = table(args, answer, target)
     if args.plot:
         plot(args.plot, found.title, answer)
@@ -148,6 +149,8 @@ def _plan_search(args: argparse.Namespace) -> Result:
     if missing := [name for name, value in given.items() if not value]:
         raise UsageError(f"--ranks N needs {' and '.join(missing)}")
     _refuse(args, OF_SIZES, "a search over sizes, and --ranks searches plans")
+    if is_layer(args.preset.partition(":")[0]):
+        raise UsageError(f"--ranks divides a model, and {args.preset} is one layer")
     if is_configuration(split(args.preset)[0]):
         given = argparse.Namespace(set=args.set, input=None, **_given_lengths(args))
         case: Case = configuration_case(parse_target(args.preset, given), plan=Plan())
@@ -168,52 +171,82 @@ def _refuse(args: argparse.Namespace, names: Sequence[str], what: str) -> None:
 
 
 def _host_model(args: argparse.Namespace) -> tuple[HostModel, Case | None]:
-    """Return the model around the searched attention, and the model to match."""
-    if args.preset and is_configuration(split(args.preset)[0]):
-        raise UsageError(
-            f"{args.preset}: sizes are searched around a preset; plans of a configuration by --ranks N "
-            "--global-batch N --bytes 80G"
-        )
+    """Return what has the searched attention, a model or a layer alone, and the one to match."""
     if args.match_model and args.preset:
-        raise UsageError("--match-model brings its own model; PRESET goes without it")
+        raise UsageError("--match-model brings its own model; TARGET goes without it")
     text = args.match_model or args.preset or SEARCHED[args.attention or DEFAULT].search.preset
-    name, own, own_lengths = read(text)
-    overrides = own
-    config = preset(name, own)
-    wanted = args.attention or config.attention.variant
+    attention, name, own, own_lengths = _read(text)
+    wanted = args.attention or attention
     searched = SEARCHED.get(wanted) or variant(wanted)
     if not searched.search:
         raise UsageError(f"no search over {searched.name}: {searched.unsearched}; choose from {', '.join(SEARCHED)}")
-    if config.attention.variant != searched.name:
-        name, overrides = preset_for(searched.name, name, config)
-    fields = searched.fields(searched.search.example)
-    # The attention sizes of the model to match do not limit those of its alternatives.
-    overrides = {field: value for field, value in overrides.items() if field not in fields}
+    lengths = own_lengths | _given_lengths(args)
+    if is_layer(name):
+        _check_layer(args, text, name, searched, lengths)
+        searched = with_width(searched)
+    spec, overrides, config = name, own, None
+    if args.match_model or not is_layer(name):
+        config = make(name, own)
+        if layers_of(config)[0].variant != searched.name:
+            spec, overrides = preset_for(searched.name, name, config)
+    if args.d_model is not None:
+        overrides = {**overrides, "d_model": args.d_model}
+    fields = searched.fields_by_letter(searched.search.letters)
+    # The attention sizes of the model to match do not limit those of its alternatives, but for the width of a layer.
+    limiting = ["d_m"] if args.match_model else fields
+    stated = {letter: overrides[fields[letter]] for letter in limiting if fields.get(letter) in overrides}
+    overrides = {field: value for field, value in overrides.items() if field not in fields.values()}
     if any(word.startswith("attention=") for word in args.set):
         raise UsageError("--attention, not --set, names the searched attention")
     exchanged = [f"attention={searched.name}"] if "attention" in overrides else []
-    changed = parse_overrides(name, [*exchanged, *args.set])
-    for letter, field in zip(searched.search.example, fields, strict=True):
+    changed = parse_words(spec, [*exchanged, *args.set])
+    for letter, field in fields.items():
         if field in changed:
             size = changed[field] if isinstance(changed[field], int) else "N"
             raise UsageError(f"{field} is searched; --range {letter}={size} fixes it")
     overrides = {**overrides, **(searched.search.defaults | overrides), **changed}
-    if args.d_model is not None:
-        overrides["d_model"] = args.d_model
     if args.layers is not None:
-        overrides |= layer_fields(name, args.layers)
-    lengths = own_lengths | _given_lengths(args)
-    host = HostModel(searched, name, overrides, lengths, Assumptions(cache_bytes=args.cache_bytes))
-    return host, _match_target(args.match_model, config, own, host) if args.match_model else None
+        overrides |= layer_fields(spec, args.layers)
+    given = Assumptions(cache_bytes=args.cache_bytes)
+    host = HostModel(searched, spec, overrides, lengths, given, stated)
+    return host, _match_target(args.match_model, config, own, host) if config and args.match_model else None
+
+
+def _read(text: str) -> tuple[str, str, dict[str, Any], dict[str, int]]:
+    """Return attention, spec, fields and lengths of a preset, or of a layer, which may leave letters to the search.
+
+    Raises UsageError for a configuration.
+    """
+    kind, colon, words = text.partition(":")
+    if kind not in SEARCHED and not is_layer(kind):
+        if is_configuration(split(text)[0]):
+            raise UsageError(
+                f"{text}: sizes are searched around a preset; plans of a configuration by --ranks N --global-batch N "
+                "--bytes 80G"
+            )
+        name, own, lengths = read(text)
+        return layers_of(make(name, own))[0].variant, name, own, lengths
+    spec = SEARCHED[kind].name if kind in SEARCHED else kind
+    return (kind, *read(f"{spec}:{words}")) if colon else (kind, spec, {}, {})
+
+
+def _check_layer(args: argparse.Namespace, text: str, name: str, searched: Variant, lengths: Mapping[str, int]) -> None:
+    """Raise UsageError for options that one layer does not have, and for one without a length."""
+    if args.layers is not None:
+        raise UsageError(f"--layers is of a model, and {text} is one layer")
+    if args.preset and searched.name != name:
+        raise UsageError(f"{text} is a layer of {name}; --attention {args.attention} goes with a preset")
+    if not {"seq_len", "tgt_len"} & {*lengths}:
+        raise UsageError(f"{text} needs its length; add --seq-len 128")
 
 
 def _given_lengths(args: argparse.Namespace) -> dict[str, int]:
     return {name: size for name in LENGTHS if (size := getattr(args, name)) is not None}
 
 
-def _match_target(text: str, config: ModelConfig, own: Mapping[str, Any], host: HostModel) -> Case:
+def _match_target(text: str, config: Config, own: Mapping[str, Any], host: HostModel) -> Case:
     """Return ``config`` in the form in which its alternatives are counted, but for its ``own`` fields."""
-    known = SEARCHED.get(config.attention.variant)
+    known = SEARCHED.get(layers_of(config)[0].variant)
     defaults = known.search.defaults if known else {}
     form = {field: host.overrides.get(field, value) for field, value in defaults.items() if field not in own}
     config = with_attention(config, **form)
@@ -228,7 +261,7 @@ def _bounds(args: argparse.Namespace, host: HostModel, target: Case | None) -> d
         raise UsageError("--match-metric and --tolerance need --match-model, the model to match")
     used = {word for word in WORDS if getattr(args, WORDS[word])} | {args.sort, *metrics, *args.maximise}
     if "kv-bytes" in used and (reason := no_cache(host)):
-        raise UsageError(f"{host.preset} has no cache to count: {reason}; leave kv-bytes out")
+        raise UsageError(f"{host.spec} has no cache to count: {reason}; leave kv-bytes out")
     bounds = {metric: parse(text, metric) for metric in METRICS if (text := getattr(args, metric))}
     if target:
         of_target = costs(target, host.given)

@@ -98,10 +98,24 @@ def parse_range(text: str, variant: Variant) -> tuple[str, Sequence[int]]:
     return letter, values
 
 
-def parse_ranges(texts: Sequence[str], variant: Variant, all_integers: bool) -> dict[str, Sequence[int]]:
-    """Return the sizes of every letter: those of ``texts``, else all integers, else hardware-friendly ones."""
-    given = dict(parse_range(text, variant) for text in texts)
-    return {
+def parse_ranges(
+    texts: Sequence[str], variant: Variant, all_integers: bool, stated: Mapping[str, int] | None = None
+) -> dict[str, Sequence[int]]:
+    """Return the sizes of every letter: those of ``texts`` or ``stated``, else all integers, else hardware-friendly
+    ones.
+
+    Raises UsageError for a letter that is given twice, and for one that has no sizes unless they are given.
+    """
+    given: dict[str, Sequence[int]] = {}
+    for text in (*(f"{letter}={size}" for letter, size in (stated or {}).items()), *texts):
+        letter, sizes = parse_range(text, variant)
+        if letter in given:
+            raise UsageError(f"{letter} is given twice: {text}")
+        given[letter] = sizes
+    found = {
         letter: given.get(letter, known.any_size if all_integers else known.friendly)
         for letter, known in variant.search.letters.items()
     }
+    for letter in [letter for letter, sizes in found.items() if not sizes]:
+        raise UsageError(f"a layer needs its {letter}; add --range {letter}=512, or {letter}=512 to the layer")
+    return found

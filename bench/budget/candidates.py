@@ -10,12 +10,12 @@ from functools import reduce
 import numpy as np
 
 from headcount.bench.accounts import Assumptions, NoAccount, kv_bytes
-from headcount.bench.case import Case, with_attention
+from headcount.bench.case import Case, Config, layers_of, with_attention
 from headcount.bench.errors import UsageError
 from headcount.bench.variants.variant import Variant
 from headcount.formulas.ledger import Size
 from headcount.formulas.symbols import symbol
-from headcount.models.configs.base import ConfigError, ModelConfig
+from headcount.models.configs.base import ConfigError
 from headcount.models.configs.numbers import whole_bytes
 
 METRICS = ("macs", "params", "active_params", "kv_bytes")
@@ -107,14 +107,12 @@ def _evaluate(form: Size, sizes: Mapping[str, np.ndarray]) -> Size | np.ndarray:
     return total // int(divisor)
 
 
-def _coupled_points(
-    variant: Variant, ranges: Mapping[str, Sequence[int]], config: ModelConfig
-) -> dict[str, np.ndarray]:
+def _coupled_points(variant: Variant, ranges: Mapping[str, Sequence[int]], config: Config) -> dict[str, np.ndarray]:
     """Return the points of coupled letters that meet the conditions."""
     if (number := math.prod(map(len, ranges.values()))) > MOST:
         raise UsageError(f"{number:,} points of {', '.join(ranges)} are more than {MOST:,}; give smaller ranges")
     axes = np.ix_(*(np.array(sizes, dtype=np.int64) for sizes in ranges.values()))
-    conditions = variant.search.conditions(dict(zip(ranges, axes, strict=True)), config.attention)
+    conditions = variant.search.conditions(dict(zip(ranges, axes, strict=True)), layers_of(config)[0])
     shape = tuple(len(sizes) for sizes in ranges.values())
     at = np.nonzero(np.broadcast_to(reduce(np.logical_and, conditions.values()), shape))
     if not len(at[0]):
@@ -122,7 +120,7 @@ def _coupled_points(
     return {letter: axis.ravel()[i] for letter, axis, i in zip(ranges, axes, at, strict=True)}
 
 
-def _valid_sizes(variant: Variant, letter: str, sizes: Sequence[int], config: ModelConfig) -> list[int]:
+def _valid_sizes(variant: Variant, letter: str, sizes: Sequence[int], config: Config) -> list[int]:
     """Return the sizes of a letter that the model accepts."""
     valid, reason = [], None
     for size in sizes:

@@ -3,7 +3,7 @@
 import math
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
@@ -16,7 +16,7 @@ from headcount.bench.accounts import ACCOUNTS, Assumptions, values
 from headcount.bench.budget.bounds import NAMES, Bound, feasible_mask
 from headcount.bench.budget.candidates import METRICS, WORDS, candidates, costs
 from headcount.bench.card_times import kernels_of
-from headcount.bench.case import Case, describe_input
+from headcount.bench.case import Case, Config, describe_input, layers_of
 from headcount.bench.column import Column
 from headcount.bench.env import device_name
 from headcount.bench.errors import UsageError
@@ -26,12 +26,14 @@ from headcount.bench.performance.plan_time import DTYPE
 from headcount.bench.performance.vector import Vector, evaluate
 from headcount.bench.result import Row, Table
 from headcount.bench.variants.variant import Variant
-from headcount.models.configs.base import ModelConfig
-from headcount.models.configs.presets import PRESETS, format_overrides
+from headcount.models.configs.base import ModelConfig, as_model
+from headcount.models.configs.presets import PRESETS
 from headcount.models.configs.registry import ATTENTIONS, MODELS
-from headcount.models.configs.targets import length_words
+from headcount.models.configs.targets import format_fields, is_layer, join, length_words
 
 EXPECTED = "expected_ms"
+CPU = "cpu"
+"""The device of stored latencies by default."""
 LAYERS = ("num_layers", "num_encoder_layers", "num_decoder_layers")
 
 COLUMNS = {
@@ -43,25 +45,27 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class HostModel:
-    """The model around the searched attention: a preset with some fields changed, at some input lengths.
+    """What has the searched attention, at some input lengths: a preset with some fields changed, or a layer alone.
 
-    ``given`` are the assumptions of its cache account.
+    ``spec`` is the preset, or the variant of the layer. ``given`` are the assumptions of its cache account, ``stated``
+    the sizes of letters that the user fixes.
     """
 
     variant: Variant
-    preset: str
+    spec: str
     overrides: Mapping[str, Any]
     lengths: Mapping[str, int | None]
     given: Assumptions = Assumptions()
+    stated: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def example(self) -> Case:
         """The model with the variant's example attention. Raises ConfigError where it cannot be built."""
-        return Case.of(self.preset, self.changes(self.variant.search.example), self.lengths)
+        return Case.of(self.spec, self.changes(self.variant.search.example), self.lengths)
 
     def changes(self, sizes: Mapping[str, int]) -> dict[str, Any]:
-        """Return the fields that turn the preset into this model with an attention of these sizes."""
-        return {**self.overrides, **self.variant.fields(sizes)}
+        """Return the fields of the preset or layer that give it an attention of these sizes."""
+        return {**self.variant.fields(sizes), **self.overrides}
 
 
 @dataclass(frozen=True)
@@ -85,18 +89,22 @@ class Answer:
     expected: np.ndarray | None = None
 
 
-def preset_for(variant: str, name: str, config: ModelConfig) -> tuple[str, dict[str, Any]]:
+def preset_for(variant: str, name: str, config: Config) -> tuple[str, dict[str, Any]]:
     """Return a preset with this attention and the fields that make the rest of it ``config``, a change of ``name``.
 
-    Where no preset has this attention in such a model, return ``name`` with the attention exchanged.
+    Where no preset has this attention in such a model, return ``name`` with the attention exchanged. Of a layer return
+    one of this variant, of the same width.
     """
+    # The search does not decide about biases: they stay, where both attentions can have them.
+    own, other = ({f.name for f in fields(kind)} for kind in (layers_of(config)[0], ATTENTIONS[variant]))
+    kept = {name: getattr(layers_of(config)[0], name) for name in {"bias"} & own & other}
+    if not isinstance(config, ModelConfig):
+        return variant, {"d_model": config.d_model, **kept}
     outer = {f.name: getattr(config, f.name) for f in fields(config) if f.name not in ("attention", "layers")}
     names = [n for n, v in PRESETS.items() if (v["model"], v["attention"]) == (config.variant, variant)]
     if names:
         return names[0], outer
-    own, other = ({f.name for f in fields(kind)} for kind in (config.attention, ATTENTIONS[variant]))
-    # The search does not decide about biases: they stay, where both attentions can have them.
-    return name, {"attention": variant, **outer, **{f: getattr(config.attention, f) for f in {"bias"} & own & other}}
+    return name, {"attention": variant, **outer, **kept}
 
 
 def layer_fields(name: str, layers: int) -> dict[str, int]:
@@ -122,7 +130,7 @@ def search(
     found = every[feasible_mask(every, bounds)]
     expected = expected_ms(host, found, find_card(args.on)) if args.on else None
     if expected is None:
-        times = _times(host, found, args.device, args.records or records.folders())
+        times = _times(host, found, args.device or CPU, args.records or records.folders())
     else:
         # times measured on another device cannot be compared with those of the card
         times = np.full(len(found), np.nan)
@@ -155,7 +163,7 @@ def expected_ms(host: HostModel, found: np.ndarray, card: Hardware) -> np.ndarra
 def _times(host: HostModel, found: np.ndarray, device: str, folders: Sequence[Path]) -> np.ndarray:
     """Return each candidate's recorded milliseconds, NaN without a record of such a layer at this length."""
     times = np.full(len(found), np.nan)
-    config = host.example.config
+    config = as_model(host.example.config)
     letters = {**config.letters(), **config.length_letters(host.example.lengths)}
     tokens = {letters[letter] for letter in ("T", "S") if letter in letters}
     if len(tokens) > 1:
@@ -218,7 +226,7 @@ class BudgetRow(Row):
         numbers: sizes by letter, and costs.
         ms: recorded milliseconds of the layer; None without a record.
         expected_ms: expected milliseconds of a forward pass of the model; None without a card.
-        base, set: the preset and its changed fields that make the model.
+        base, set: the preset and its changed fields that make the model, or the variant and the sizes of a layer.
         input: its lengths.
         target: base, set and input as a TARGET of the commands.
     """
@@ -264,15 +272,15 @@ def _row(answer: Answer, index: int) -> BudgetRow:
     host, found, ms = answer.host, answer.found, float(answer.times[index])
     numbers = {name: int(found[name][index]) for name in found.dtype.names}
     attention = {letter: numbers[letter] for letter in host.variant.search.letters}
-    changed = format_overrides(host.preset, host.changes(attention))
+    changed = format_fields(host.spec, host.changes(attention))
     return BudgetRow(
         numbers,
         ms=None if math.isnan(ms) else ms,
         expected_ms=None if answer.expected is None else float(answer.expected[index]),
-        base=host.preset,
+        base=host.spec,
         set=changed,
         input=dict(host.example.lengths),
-        target=",".join((host.preset, *changed, *length_words(host.example.lengths))),
+        target=join(host.spec, [*changed, *length_words(host.example.lengths)]),
     )
 
 
@@ -282,23 +290,27 @@ def _number(name: str, row: BudgetRow) -> int:
 
 def _notes(args: Namespace, answer: Answer, timed: bool, target: Case | None) -> list[str]:
     host, variant, given = answer.host, answer.host.variant, {text.partition("=")[0] for text in args.range}
-    attention = host.example.config.attention
+    given |= {*host.stated}
+    attention = layers_of(host.example.config)[0]
     conditions = variant.search.conditions(variant.search.example, attention)
     sizes = []
     for letter, known in variant.search.letters.items():
         statement = "as given" if letter in given else "any integer" if args.all_integers else known.statement
-        sizes.append(f"{letter} {answer.ranges[letter][0]} to {answer.ranges[letter][-1]}, {statement}")
+        least, most = answer.ranges[letter][0], answer.ranges[letter][-1]
+        sizes.append(f"{letter} {least} to {most}, {statement}" if least < most else f"{letter} {least}")
     more = ", ".join(NAMES[WORDS[word]] for word in args.maximise) or "nothing"
     near = f", rows at least {float(args.min_distance):.0%} apart in one cost (--min-distance 0 for all)"
     near = near if args.min_distance else ""
     reason = no_cache(host)
-    cache = f"No cache: {reason}." if reason else "Cache: keys and values of one context of every decoding attention."
+    cached = "" if is_layer(host.spec) else " of every decoding attention"
+    cache = f"No cache: {reason}." if reason else f"Cache: keys and values of one context{cached}."
+    where = "One layer" if is_layer(host.spec) else f"Around {host.spec}"
     order = "expected time" if answer.ordered_by == EXPECTED else NAMES[answer.ordered_by]
     matched = [f"{value:,} {NAMES[metric]}" for metric, value in costs(target, host.given).items()] if target else []
     return [
         *([f"{target.name}: {', '.join(matched)}."] if target else []),
         *filter(None, [variant.search.remark(attention)]),
-        f"Around {host.preset}, input: {describe_input(host.example.lengths)}. Searched: {'; '.join(sizes)}; "
+        f"{where}, input: {describe_input(host.example.lengths)}. Searched: {'; '.join(sizes)}; "
         f"{', '.join(conditions)}: {answer.searched:,} candidates, {len(answer.found):,} within the "
         "budget. --range and --all-integers try other sizes.",
         f"No row is worse than another in every cost (more is better of {more}){near}; by {order}. {cache} headcount "
@@ -312,10 +324,13 @@ def _time_notes(args: Namespace, answer: Answer, timed: bool) -> list[str]:
     if args.on:
         card = find_card(args.on)
         each = f"of each of the {len(answer.found):,} candidates within the budget"
+        what = "layer" if is_layer(answer.host.spec) else "whole model"
         return [
-            f"Time: a forward pass of the whole model on {card.name}, by its closed form, {each}.",
+            f"Time: a forward pass of the {what} on {card.name}, by its closed form, {each}.",
             load().statement(card),
         ]
     if timed:
         return ["Layer: its recorded forward pass by itself, without masks, by its fastest implementation."]
-    return [f"No latency record of the {args.device} here has one of these layers at this length: no times."]
+    if args.device is None and not args.records:
+        return []
+    return [f"No latency record of the {args.device or CPU} here has one of these layers at this length: no times."]

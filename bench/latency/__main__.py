@@ -216,7 +216,6 @@ def set_defaults(args: argparse.Namespace) -> None:
                 setattr(args, name, value)
     args.dtype = args.dtype or schedule.DTYPE[args.device]
     args.passes = args.passes or ["forward", "both"]
-    args.tokens = schedule.TOKENS[args.device] if args.tokens is None else args.tokens
     args.blocks = schedule.BLOCKS if args.blocks is None else args.blocks
 
 
@@ -229,11 +228,20 @@ def _make_cases(args: argparse.Namespace) -> list[TimingCase]:
     if args.model:
         names = implementations.timed_models() if args.model == ["all"] else args.model
         found += model_cases(names, args.seq_len, args.passes, **how)
-    return [replace(case, batch_size=args.batch_size or max(1, args.tokens // case.seq_len)) for case in found]
+    tokens = args.tokens or schedule.TOKENS[args.device]
+    return [_with_batch(case, args.batch_size, tokens) for case in found]
+
+
+def _with_batch(case: TimingCase, batch_size: int | None, tokens: int) -> TimingCase:
+    """Return ``case`` with ``batch_size``, else with as many sequences as have about ``tokens`` tokens."""
+    return replace(case, batch_size=batch_size or max(1, tokens // case.seq_len))
 
 
 def _target_cases(args: argparse.Namespace) -> list[TimingCase]:
-    """Return the cases of layers by letters and of presets, each at the length that its TARGET or --seq-len states."""
+    """Return the cases of layers by letters and of presets, each at the lengths that its TARGET or options state.
+
+    The batch is of one sequence by default, as that of a count.
+    """
     how = {"dtype": args.dtype, "device": args.device, "requested": tuple(args.impl) if args.impl else None}
     found = []
     for text in args.target:
@@ -244,7 +252,7 @@ def _target_cases(args: argparse.Namespace) -> list[TimingCase]:
         else:
             cases = model_cases([text], seq_lens, args.passes, **how)
         batch_size = lengths.get("batch_size", args.batch_size)
-        found += [replace(case, batch_size=batch_size or max(1, args.tokens // case.seq_len)) for case in cases]
+        found += [_with_batch(case, batch_size, args.tokens or 1) for case in cases]
     return found
 
 

@@ -3,7 +3,7 @@
 The kernels of a call are those of a run on meta tensors (bench.performance).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -67,7 +67,7 @@ def table(cases: Sequence[TimingCase], hardware: Hardware) -> Table[EstimateRow]
         "estimate",
         f"Estimate, not measured: {hardware.name}, batch size {', '.join(batch)}",
         COLUMNS,
-        [_row(case, spec, hardware) for case in cases for spec in case.impls(any_device=True)],
+        [_row(case, spec, hardware) for case, spec in _calls(cases)],
         above=[
             f"At least: over the kernels, the longer of bytes over {hardware.bytes_per_s / 1e12:g} TB/s and MACs over "
             f"the type's rate ({hardware.source}), and {model.LEAST_LAUNCH_US:g} us for each, which is assumed.",
@@ -76,6 +76,13 @@ def table(cases: Sequence[TimingCase], hardware: Hardware) -> Table[EstimateRow]
         below=["No figure of this table was measured."],
         note_column="layer",
     )
+
+
+def _calls(cases: Sequence[TimingCase]) -> Iterator[tuple[TimingCase, ImplSpec]]:
+    """Yield each case with its implementations, and each dense layer once, whatever it is compared with."""
+    for case in cases:
+        specs = {spec.label: spec for spec in case.impls(any_device=True)}
+        yield from ((case, spec) for spec in specs.values())
 
 
 def sentence(rows: Sequence[EstimateRow]) -> str:

@@ -4,8 +4,8 @@
 not supported by the variant.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -129,6 +129,10 @@ class Variant:
         """Return the class of its configurations."""
         return ATTENTIONS[self.name]
 
+    def fields_by_letter(self, letters: Iterable[str]) -> dict[str, str]:
+        """Return the field of each of these letters."""
+        return {letter: self.config.fields_by_letter[letter] for letter in letters}
+
     def fields(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """Return sizes by the names of the configuration's fields."""
         return {self.config.fields_by_letter[letter]: size for letter, size in sizes.items()}
@@ -143,6 +147,13 @@ def variant(name: str) -> Variant:
 def variants_with(capability: str) -> dict[str, Variant]:
     """Return the variants that have a ``capability``, a field of Variant, by name."""
     return {name: variant(name) for name in VARIANTS if getattr(variant(name), capability)}
+
+
+def with_width(variant: Variant) -> Variant:
+    """Return a variant whose search is over single layers, of which the model's width is a size too."""
+    search = variant.search
+    letters = {**search.letters, "d_m": Letter((), range(0), "as given")}
+    return replace(variant, search=replace(search, letters=letters, example={**search.example, "d_m": 1}))
 
 
 FEW = (1, 2, *range(4, 65, 4))

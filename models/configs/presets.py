@@ -159,10 +159,11 @@ def format_overrides(name: str, overrides: Mapping[str, Any]) -> list[str]:
     # a field that a preset leaves out may be derived from changed ones: only its own default needs no text
     defaults = {f.name: f.default for cls in (attention, MODELS[base["model"]]) for f in fields(cls)}
     plain = {**defaults, **base}
-    return [f"{field}={_text(value)}" for field, value in overrides.items() if plain.get(field) != value]
+    return [f"{field}={format_value(value)}" for field, value in overrides.items() if plain.get(field) != value]
 
 
-def _text(value: Any) -> str:
+def format_value(value: Any) -> str:
+    """Return the text of a field's value, as :func:`parse_fields` reads it."""
     if isinstance(value, tuple):
         return ",".join(map(str, value))
     return str(value).lower() if isinstance(value, bool) else str(value)

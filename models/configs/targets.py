@@ -14,7 +14,14 @@ from typing import Any
 from headcount.models.configs.base import AttentionConfig, ConfigError, ModelConfig
 from headcount.models.configs.make import field_types, make_config
 from headcount.models.configs.numbers import parse_int
-from headcount.models.configs.presets import PRESETS, parse_fields, parse_overrides, preset
+from headcount.models.configs.presets import (
+    PRESETS,
+    format_overrides,
+    format_value,
+    parse_fields,
+    parse_overrides,
+    preset,
+)
 from headcount.models.configs.registry import ATTENTIONS
 
 LENGTHS = {
@@ -55,6 +62,19 @@ def length_words(lengths: Mapping[str, int]) -> list[str]:
     words += [f"S={source}"] if source != tokens else []
     words += [f"B={lengths['batch_size']}"] if lengths["batch_size"] != 1 else []
     return words
+
+
+def join(spec: str, words: Sequence[str]) -> str:
+    """Return the TARGET of a preset or a layer with these words; :func:`split` is its inverse."""
+    return f"{spec}:{','.join(words)}" if is_layer(spec) else ",".join((spec, *words))
+
+
+def format_fields(spec: str, values: Mapping[str, Any]) -> list[str]:
+    """Return the words that give a preset, or a layer by its letters, the fields of ``values``."""
+    if not is_layer(spec):
+        return format_overrides(spec, values)
+    letters = {field: letter for letter, field in ATTENTIONS[spec].fields_by_letter.items()}
+    return [f"{letters.get(field, field)}={format_value(value)}" for field, value in values.items()]
 
 
 def split_words(text: str) -> list[str]:

@@ -183,7 +183,7 @@ DERIVE_BUDGET = [
     (f"{BUDGET} --set top_k=4", 2, ["top_k", "--range K=4"]),
     (f"{BUDGET} --limit -1", 2, ["--limit", "'-1'"]),
     (f"{BUDGET} --device cuda", 3, ["CUDA"]),
-    ("budget --match-model transformer-big transformer-base", 2, ["--match-model", "PRESET"]),
+    ("budget --match-model transformer-big transformer-base", 2, ["--match-model", "TARGET"]),
     ("budget transformer-bas --macs 1G", 2, ["'transformer-bas'", "transformer-base"]),
     ("budget --match-model transformer-big --tolerance 2", 2, ["--tolerance", "'2'"]),
     ("budget --match-model dit-s2 --kv-bytes 7G", 2, ["dit-s2", "kv-bytes"]),

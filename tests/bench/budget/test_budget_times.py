@@ -86,7 +86,7 @@ def test_time_of_each_candidate_is_that_of_its_model(line, monkeypatch):
     names = list(host.variant.search.letters)
     for place in np.linspace(0, len(found) - 1, 40, dtype=int):
         sizes = {letter: int(found[place][letter]) for letter in names}
-        case = Case.of(host.preset, host.changes(sizes), host.lengths)
+        case = Case.of(host.spec, host.changes(sizes), host.lengths)
         (row,) = time_rows(case, card, Assumptions(), passes=["forward pass"])
         assert times[place] == pytest.approx(row.expected_ms, rel=1e-12), sizes
 

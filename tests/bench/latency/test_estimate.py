@@ -98,3 +98,17 @@ def test_each_length_of_a_plan_has_a_table(capsys):
     tables = json.loads(capsys.readouterr().out)["tables"]
     assert [[row["what"] for row in table["rows"]] for table in tables] == [["decode step"]] * 2
     assert tables[0]["rows"][0]["expected_ms"] < tables[1]["rows"][0]["expected_ms"]
+
+
+def test_target_is_estimated_as_it_is_counted(capsys):
+    """Of one sequence by default, and each dense layer once, also where two baselines are the same."""
+    K, E, D, d_m, T = 8, 8, 64, 512, 16
+    words = ["--estimate", f"moa:K={K},E={E},D={D},d_m={d_m},T={T}", "--pass", "forward", "--on", "h100-sxm"]
+    for more, batch in (((), 1), (("--batch-size", "3"), 3), (("--tokens", "64"), 4)):
+        assert main([*words, *more, "--format", "json"]) == 0
+        found = json.loads(capsys.readouterr().out)["tables"][0]["rows"]
+        own = next(row for row in found if row["implementation"] == "grouped")
+        sequence = T * d_m * E + 2 * T * K * D * d_m + 2 * T * D * d_m + 2 * K * T * T * D
+        assert (own["batch_size"], own["macs"]) == (batch, batch * sequence)
+        calls = [(row["layer"], row["implementation"]) for row in found]
+        assert len(calls) == len(set(calls)) and ("mha-8x64", "fused") in calls
