@@ -28,6 +28,7 @@ from headcount.bench.counting.result import Count
 from headcount.bench.counting.run import REPORT, count_contractions, inputs_of
 from headcount.bench.counting.tools import ModuleCall
 from headcount.bench.targets.target import is_configuration, parse_target
+from headcount.bench.targets.user_code import accepts
 from headcount.bench.trace.garbage_collector import no_full_gc
 from headcount.bench.trace.record import record
 from headcount.formulas.published.expressions import evaluate
@@ -85,7 +86,7 @@ def resolve_call(
     elif not isinstance(model, nn.Module):
         # a factory such as make() has settings as arguments, never tensors
         has_inputs = inputs or any(isinstance(value, Tensor) for value in kwargs.values())
-        made = None if has_inputs or not _accepts(model, (), kwargs) else model(**kwargs)
+        made = None if has_inputs or not accepts(model, (), kwargs) else model(**kwargs)
         if isinstance(made, nn.Module):
             model, kwargs = made, {}
         elif isinstance(made, tuple | list) and len(made) == 2 and isinstance(made[0], nn.Module):
@@ -102,13 +103,13 @@ def resolve_call(
     if input_size is not None:
         inputs = make_inputs(model, input_size, dtypes)
     args, kwargs = unpack(model, inputs, kwargs)
-    if not args and not kwargs and not isinstance(model, FunctionModule) and not _accepts(model.forward, (), {}):
+    if not args and not kwargs and not isinstance(model, FunctionModule) and not accepts(model.forward, (), {}):
         names = ", ".join(inspect.signature(model.forward).parameters)
         raise TypeError(
             f"{type(model).__name__} takes {names}: give tensors, or sizes, as hc.count(model, (1, 3, 224, 224))"
         )
     options = [name for name in kwargs if name in SUMMARY or name in TORCHINFO]
-    if options and not _accepts(model.forward, args, kwargs):
+    if options and not accepts(model.forward, args, kwargs):
         takes = f"hc.summary takes {', '.join(SUMMARY)}, and hc.count the inputs, or their sizes as input_size"
         raise TypeError(f"{type(model).__name__} takes no {', '.join(options)}; {takes}")
     return model, args, kwargs
@@ -152,18 +153,7 @@ def unpack(module: nn.Module, inputs: Sequence[Any], kwargs: dict[str, Any]) -> 
     if not isinstance(only, Mapping | tuple):
         return args, kwargs
     unpacked = ((), {**only, **kwargs}) if isinstance(only, Mapping) else (only, kwargs)
-    return unpacked if _accepts(module.forward, *unpacked) else (args, kwargs)
-
-
-def _accepts(function: Callable[..., Any], args: tuple, kwargs: Mapping[str, Any]) -> bool:
-    """Return whether ``function`` takes the arguments; True for one in C++, which has no signature."""
-    try:
-        inspect.signature(function).bind(*args, **kwargs)
-    except TypeError:
-        return False
-    except ValueError:
-        return True
-    return True
+    return unpacked if accepts(module.forward, *unpacked) else (args, kwargs)
 
 
 def make_inputs(
@@ -298,7 +288,7 @@ def summary(
         raise TypeError(f"summary prints every column of each module and has depth=N: leave out {', '.join(unknown)}")
     if input_data is not None:
         inputs = (*inputs, *(input_data if isinstance(input_data, list | tuple) else [input_data]))
-    if isinstance(module, nn.Module) and not inputs and not options and not _accepts(module.forward, (), {}):
+    if isinstance(module, nn.Module) and not inputs and not options and not accepts(module.forward, (), {}):
         return Parameters(type(module).__name__, tuple(parameter_records(module)), depth)
     return count_macs(module, *inputs, **options).with_values(depth=depth)
 

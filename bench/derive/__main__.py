@@ -132,14 +132,8 @@ def _of_preset(args: argparse.Namespace, text: str, words: Sequence[str], names:
     # lengths are variables
     fields, _ = split_lengths(words)
     found = part(make(spec, parse(spec, fields)), which, names)
-    names, given = tuple(found.letters), _points(args.base)
-    for name in given:
-        if name not in names:
-            raise UsageError(f"unknown variable {name!r} in --base; choose from {', '.join(names)}")
-    points = {name: given.get(name, (start, 1)) for name, start in found.starts.items()}
-    grid = Grid(
-        {name: start for name, (start, _) in points.items()}, {name: step for name, (_, step) in points.items()}
-    )
+    given = _points(args.base)
+    grid = Grid.at(found.starts, given)
     # a given first point is where the form is asked for
     derivation = derive(found.build, grid, skip_values=nullcontext, own=None if given else found.own)
     return _result(f"{text}, {which}", derivation, dict(found.letters), found.closed)

@@ -20,7 +20,7 @@ from headcount.bench.derive.interpolate import LINE, Count, Grid, NoPolynomial, 
 from headcount.bench.derive.result import Derivation, starts
 from headcount.bench.derive.symbolic import Build, CannotBuild, NotSymbolic, count_at, count_symbolic
 from headcount.bench.targets.target import Target, is_configuration
-from headcount.bench.targets.user_code import UserCodeError, build, build_target, check_settings, load
+from headcount.bench.targets.user_code import UserCodeError, accepts, build, build_target, check_settings, load
 from headcount.formulas.symbols import format_sizes, symbol
 
 SYMBOLIC_LINE = 5
@@ -47,7 +47,7 @@ def derive_module(target: Target, names: Sequence[str], given: Mapping[str, tupl
     function = None if is_configuration(target.spec) else load(target.spec)
     parameters = {} if function is None or target.inputs else whole_numbers(function, target.settings)
     try:
-        if function and not target.inputs and (parameters or not _is_callable_with(function, target.settings)):
+        if function and not target.inputs and (parameters or not accepts(function, (), target.settings)):
             return _of_keywords(target, function, names, parameters, given)
         return _of_inputs(target, names, given)
     except CannotBuild as error:
@@ -74,24 +74,12 @@ def whole_numbers(function: Callable[..., Any], settings: Mapping[str, Any]) -> 
     return found
 
 
-def _is_callable_with(function: Callable[..., Any], settings: Mapping[str, Any]) -> bool:
-    """Return whether ``function`` needs no more than ``settings``."""
-    try:
-        inspect.signature(function).bind(**settings)
-    except TypeError:
-        return False
-    except ValueError:
-        return True
-    return True
-
-
 def _of_keywords(
     target: Target, function: Callable[..., Any], names: Sequence[str], parameters: Mapping[str, int | None],
     given: Mapping[str, tuple[int, int]],
 ) -> Derivation:  # fmt: skip
     """Return the closed form in keywords of a function."""
     names = names or list(parameters)
-    _check_given(given, names)
     check_settings(target.spec, function, {**target.settings, **dict.fromkeys(names, 1)})
 
     def build_at(**sizes):
@@ -102,8 +90,7 @@ def _of_keywords(
     is_whole = len(own) == len(names)
     usual = starts({name: name for name in names})
     if given:
-        base = {name: given.get(name, (usual[name], 1)) for name in names}
-        grids = [Grid({name: start for name, (start, _) in base.items()}, {name: s for name, (_, s) in base.items()})]
+        grids = [Grid.at(usual, given)]
     else:
         grids = [Grid(usual, dict.fromkeys(names, 1)), *([Grid(own, own)] if is_whole else [])]
     found = _derive_at_first(build_at, grids, () if given else _searched(build_at, names), own if is_whole else None)
@@ -125,7 +112,6 @@ def _of_inputs(target: Target, names: Sequence[str], given: Mapping[str, tuple[i
         listed = ", ".join(f"{size.about} ({size.example:,})" for size in free)
         raise UserCodeError(f"--vars names {plural(len(names), 'size')} of {len(free)} that may vary: {listed}")
     free = [replace(size, name=name) for size, name in zip(free, names or [one.name for one in free], strict=True)]
-    _check_given(given, [size.name for size in free])
     own = {size.name: size.example for size in free}
     # a size of 1 is broadcast where another is not
     first = {name: size if size > 1 else 3 for name, size in own.items()}
@@ -133,18 +119,10 @@ def _of_inputs(target: Target, names: Sequence[str], given: Mapping[str, tuple[i
     steps = (dict.fromkeys(first, 1), first)
     grids = [*(Grid(first, step) for step in steps), Grid(less, less)]
     if given:
-        base = {name: given.get(name, (start, 1)) for name, start in first.items()}
-        grids = [Grid({name: start for name, (start, _) in base.items()}, {name: s for name, (_, s) in base.items()})]
+        grids = [Grid.at(first, given)]
     found = _derive_at_first(resized(build_example, free), grids, (), own)
     about = {size.name: f"{size.about}, {size.example:,} in the example" for size in free}
     return replace(found, sizes=about, fixed=tuple(f"{size.about} = {size.example:,}" for size in fixed))
-
-
-def _check_given(given: Mapping[str, Any], names: Sequence[str]) -> None:
-    """Raise UserCodeError for a point of a size that is not varied."""
-    for name in given:
-        if name not in names:
-            raise UserCodeError(f"unknown variable {name!r} in --base; choose from {', '.join(names)}")
 
 
 def _searched(build: Build, names: Sequence[str]) -> Iterator[Grid]:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import sympy
 
+from headcount.bench.errors import UsageError
 from headcount.formulas.symbols import format_sizes, symbol
 
 MAX_DEGREE = 3
@@ -38,6 +39,20 @@ class Grid:
 
     base: Mapping[str, int]
     step: Mapping[str, int]
+
+    @classmethod
+    def at(cls, starts: Mapping[str, int], given: Mapping[str, tuple[int, int]]) -> "Grid":
+        """Return the grid of ``given`` first points and steps, and of ``starts`` in steps of 1 for the other sizes.
+
+        Raises UsageError for a given size that is not among ``starts``.
+        """
+        for name in given:
+            if name not in starts:
+                raise UsageError(f"unknown variable {name!r} in --base; choose from {', '.join(starts)}")
+        points = {name: given.get(name, (start, 1)) for name, start in starts.items()}
+        return cls(
+            {name: start for name, (start, _) in points.items()}, {name: step for name, (_, step) in points.items()}
+        )
 
     def along(self, names: Sequence[str]) -> "Grid":
         """Return the grid of some of the sizes."""

@@ -371,6 +371,17 @@ def check_settings(spec: str, function: Callable[..., Any], settings: Mapping[st
         raise UserCodeError(f"{spec.rpartition(':')[2]} takes {takes}: {error}") from error
 
 
+def accepts(function: Callable[..., Any], args: tuple, kwargs: Mapping[str, Any]) -> bool:
+    """Return whether ``function`` takes the arguments; True for one in C++, which has no signature."""
+    try:
+        inspect.signature(function).bind(*args, **kwargs)
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True
+
+
 LONGEST = 160
 """The most characters of a user's error message that are printed."""
 _HIDDEN_FRAMES = (
