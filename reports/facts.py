@@ -27,7 +27,7 @@ from headcount.formulas.published import claims, proofs, sentences, tables
 from headcount.formulas.published.claims import Cell as PrintedCell
 from headcount.formulas.published.claims import Check, Claim, Claims, Rows
 from headcount.formulas.published.expressions import Expression
-from headcount.formulas.published.figures import Cases, evaluate
+from headcount.formulas.published.figures import evaluate
 from headcount.formulas.published.proofs import Search
 from headcount.formulas.published.sentences import Finding
 from headcount.formulas.published.tables import DataTable, PublishedTable
@@ -207,17 +207,12 @@ class Facts:
         if isinstance(check, Rows):
             return list(sentences.of_rows(check, {**self.tables, **self.data}, self.executed(check)))
         if isinstance(check, PrintedCell):
-            return [sentences.of_cell(check, self.cases)]
+            return [sentences.of_cell(check, published.case_of)]
         if check.preset:
             sizes = [(check.label, letters) for letters in _kinds(Case.of(check.preset))]
         else:
             sizes = self.data[check.table].labelled()
         return list(sentences.of_entries(check, sizes))
-
-    @cached_property
-    def cases(self) -> Cases:
-        """Return a function that makes a case of a preset once."""
-        return published.case_of
 
     @cached_property
     def figures(self) -> Mapping[str, tuple[PublishedTable, list[Judged]]]:
@@ -232,7 +227,7 @@ class Facts:
         return self._judged(tables.library_names())
 
     def _judged(self, names: Iterable[str]) -> dict[str, tuple[PublishedTable, list[Judged]]]:
-        found = {table.name: (table, judge(table, self.cases)) for table in map(tables.load, names)}
+        found = {table.name: (table, judge(table, published.case_of)) for table in map(tables.load, names)}
         check_rows(published.row_of(f"{name},", cell) for name, (_, cells) in found.items() for cell in cells)
         return found
 
@@ -245,7 +240,7 @@ class Facts:
         if check.of == "macs":
             return {letter: form.macs for letter, form in self.compared(check).items()}
         return {
-            letter: evaluate(self.tables[name].row(row), column, self.cases).low
+            letter: evaluate(self.tables[name].row(row), column, published.case_of).low
             for letter, (name, row, *_) in check.rows.items()
             if name in self.tables and (column := self.tables[name].column(check.of))
         }

@@ -29,9 +29,6 @@ LANGUAGE = ("llm-s", "moh-llm-s-75", "llama3-8b", "moh-llama3-8b")
 DECODING = ("kv_token_bytes", "kv_bytes", "decode_macs", "decode_bytes", "decode_intensity")
 GENERATION = ("generate_macs", "generate_bytes", "training_macs")
 TRAINING = ("training_macs", "peak_forward_bytes", "peak_training_bytes")
-CLOSED = "--counter closed-form"
-COLUMNS = " ".join((*DECODING, *GENERATION))
-COMMAND_OF_MODELS = f"headcount count {' '.join(LANGUAGE)} --seq-len 2048 {CLOSED} --columns {COLUMNS}"
 BUDGETS = {
     "moa": "--match-model transformer-big --attention moa --params 250M --limit 8",
     "moh": "--match-model llm-s --attention moh --match-metric macs kv-bytes --range g=12 d_h=64",

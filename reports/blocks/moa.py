@@ -6,6 +6,7 @@ from typing import Any
 
 import sympy
 
+from headcount.bench.case import Case
 from headcount.bench.derive import __main__ as derive
 from headcount.bench.macs import compare, grid
 from headcount.bench.macs.compare import CrossoverRow
@@ -82,7 +83,7 @@ def comparison(facts: Facts) -> str:
     """Return the differences of Table 1's big models by block, under the rule and exact, and their crossovers."""
     by_block, crossed = facts.result(counting.comparison, BIG, TRANSFORMER_BIG)
     parts = []
-    for quantity in compare.macs_by_rule(facts.cases(BIG, {}), facts.cases(TRANSFORMER_BIG, {})):
+    for quantity in compare.macs_by_rule(Case.of(BIG), Case.of(TRANSFORMER_BIG)):
         parts.append(document.rows_of(compare.part_table("block", "", by_block, [quantity])))
     crossovers = Table("crossovers", "", columns_of(CrossoverRow), crossed, note_column="counted")
     return "\n\n".join([*parts, document.rows_of(crossovers)])

@@ -420,7 +420,8 @@ def expected(facts: Facts) -> str:
     changed = set(facts.result(counting.changed_kernels))
     found = efficiencies.all_evidence(rows)
     same = [row for row in rows if row.key not in changed]
-    if row := efficiencies.evidence("fitted and tested on rows with the kernels of today", same, is_fitted):
+    title = "fitted and tested on rows with the kernels of today"
+    if row := efficiencies.evidence(title, same, attrgetter("is_fitted")):
         found.insert(1, row)
     missed = efficiencies.missed(found)
     values = model.load().values
@@ -435,11 +436,6 @@ def expected(facts: Facts) -> str:
         document.records(_by_implementation(sorted(unused), unused)),
     ]
     return "\n\n".join(parts)
-
-
-def is_fitted(row: efficiencies.MeasuredRow) -> bool:
-    """Return whether constants are fitted on a row."""
-    return row.is_fitted
 
 
 def _verdict(missed: Sequence[str]) -> str:

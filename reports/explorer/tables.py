@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from headcount.bench.case import Case
+from headcount.bench.macs import published
 from headcount.formulas import conventions
 from headcount.formulas.ledger import Entry, ledger
 from headcount.formulas.published.figures import Figure, evaluate
@@ -102,7 +103,7 @@ def _figures(facts: Facts, figure: Figure, cells: list[Judged], models: Models) 
 
 def _totals(facts: Facts, cell: Judged, rule: str) -> dict[str, int]:
     """Return a cell's value by part, without zeros; nothing where the value of a part is no whole number."""
-    whole = facts.cases(cell.row.target, cell.row.set)
+    whole = published.case_of(cell.row.target, cell.row.set)
     parts: dict[str, list[Entry]] = {}
     for entry in whole.ledger:
         parts.setdefault(part(entry), []).append(entry)

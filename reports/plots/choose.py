@@ -15,7 +15,6 @@ LAYER_COLOURS = dict(zip(SPARSE, (
     style.BLUE, style.GREY, style.VERMILLION, style.AMBER, style.INK, style.GREEN, style.PURPLE,
 ), strict=True))  # fmt: skip
 OVER = f"d_m=512 T={','.join(map(str, LENGTHS))}"
-COST_COMMAND = f"headcount grid '{papers.LAYERS['MoA 8K8E128D']} {OVER}' --counter closed-form"
 RELEASED, IDEAL = ", as released", ", ideal"
 
 
@@ -112,10 +111,6 @@ LINES = ("-", "--", ":")
 GPU_COLOURS = (style.BLUE, style.GREEN, style.AMBER)
 """Colours by peak."""
 STEP_COLOURS = {"decode step": style.VERMILLION, "prefill": style.PURPLE}
-ROOFLINE_COMMAND = (
-    f"headcount count {' '.join(papers.LANGUAGE)} --seq-len {TOKENS} "
-    "--counter closed-form --columns decode_intensity forward_intensity"
-)
 
 
 def roofline_data(facts: Facts) -> dict[str, Any]:
