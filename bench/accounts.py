@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from headcount.bench.case import Case, layers_of
 from headcount.bench.column import Column, plural
 from headcount.bench.errors import UsageError, read_toml
-from headcount.bench.hardware import Peak
+from headcount.bench.hardware import Hardware, Peak
+from headcount.bench.performance import model as expected_times
 from headcount.bench.training_flops import find_rule, flops_per_token, model_rule, tokens_of, utilisation
 from headcount.bench.variants.variant import variant
 from headcount.formulas import backward, decoding, prices
@@ -50,8 +51,8 @@ class Assumptions:
     a number; of a weight and of a cached one where ``weight_bytes`` and ``cache_bytes`` are None, all three exact.
     Hardware peaks are None if not given. ``window``: keys that a causal query sees, itself included. ``optimizer`` is
     one of RECIPES, ``prices`` are FLOPs per element (formulas.prices). ``rule``: a rule of training FLOPs. ``tokens``
-    (None for the input's) took ``seconds`` on ``devices`` of ``peak``. ``has_run_types``: measured activations have
-    the types of the run, in place of ``element_bytes``.
+    (None for the input's) took ``seconds`` on ``devices`` of ``peak``. ``card``: the one whose times are expected.
+    ``has_run_types``: measured activations have the types of the run, in place of ``element_bytes``.
     """
 
     context: int | None = None
@@ -69,6 +70,7 @@ class Assumptions:
     seconds: float | None = None
     devices: int = 1
     peak: Peak | None = None
+    card: Hardware | None = field(default=None, hash=False)
     has_run_types: bool = False
 
     @property
@@ -171,12 +173,14 @@ STATEMENTS = {
     ),
     "peak": "Peak bytes: what {model} allocates, as executed.",
     "moved": "Bytes moved: what each operation of the run reads and writes, in the types of its tensors.",
+    "time": "Times on {card} are not measured. {fitted}",
     "prices": "Operations without multiply-accumulates, in no MACs. {prices}",
 }
 """Assumptions of accounts as text, in the order of a table's notes."""
 
 ACCOUNTS: dict[str, Account] = {}
 OF_PRESETS, OF_RUNS = "known of presets alone", "known only where the module runs: count one TARGET"
+OF_TIMES = "of a module that runs, headcount count TARGET --on CARD prints it"
 """Reasons for a missing value."""
 
 CACHED, STEP = ("cached",), ("weight", "cached")
@@ -578,7 +582,7 @@ def intensity(count: "Count", given: Assumptions) -> Fraction:
     return count.intensity
 
 
-OPTIONS = {"peak_macs_per_s": "--peak-macs", "bytes_per_s": "--bandwidth", "rule": "--rules"}
+OPTIONS = {"peak_macs_per_s": "--peak-macs", "bytes_per_s": "--bandwidth", "rule": "--rules", "card": "--on"}
 """Options of assumptions with another name."""
 
 
@@ -628,6 +632,8 @@ def statement(names: Sequence[str], given: Assumptions, model: str = "the refere
         seconds=given.seconds or 0,
         devices=plural(given.devices, "device"),
         peak=given.peak,
+        card=given.card.name if given.card else "",
+        fitted=expected_times.load().statement(given.card) if given.card else "",
     )
     return f"{given.bytes_statement()} {text}".strip()
 
@@ -652,7 +658,7 @@ def value_of(name: str, case: "Case | Count", given: Assumptions, run: "Count | 
     elif name in (case.columns or {}):
         return known((case.columns or {})[name])
     elif not (account.of_counts or account.of_runs):
-        raise NoAccount(OF_PRESETS)
+        raise NoAccount(OF_TIMES if "card" in account.needs else OF_PRESETS)
     value = account.value(case, given)
     try:
         return whole_bytes(value) if account.in_bytes else value

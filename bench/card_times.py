@@ -10,6 +10,7 @@ from functools import partial
 
 from headcount.bench.accounts import (
     RECIPES,
+    Account,
     Assumptions,
     NoAccount,
     context,
@@ -216,3 +217,23 @@ def row_of(
     mfu = 100 * macs / (seconds * cards * card.macs_per_s[dtype])
     rate = None if tokens is None else tokens / seconds
     return TimeRow(what, tokens, least_us / 1000, expected_us / 1000, rate, mfu, kernels)
+
+
+def _expected_ms(name: str, what: str) -> None:
+    """Register the expected time of a pass as the account ``name``."""
+
+    def value(case: Case, given: Assumptions) -> float:
+        assert given.card
+        rows = time_rows(case, given.card, given, passes=[what])
+        if not rows:
+            raise NoAccount(f"it has no {what}")
+        return rows[0].expected_ms
+
+    value.__name__ = name
+    Account(f"expected\n{what}", "time", needs=("card",), kind="fixed", digits=3, unit="ms")(value)
+
+
+TIMES = {"prefill_ms": PREFILL, "decode_ms": DECODE, "forward_ms": FORWARD, "training_ms": TRAINING}
+"""The pass of each account of an expected time."""
+for _account, _pass in TIMES.items():
+    _expected_ms(_account, _pass)

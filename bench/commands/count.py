@@ -13,6 +13,7 @@ from headcount.bench.closed_form.times import time_table
 from headcount.bench.commands.options import (
     ASSUMPTIONS,
     MODEL,
+    add_times,
     assumptions_of,
     column_options,
     counter_options,
@@ -78,7 +79,6 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     how = counter_options(out)
     how.add_argument("--depth", type=COUNT, metavar="N", help="merge modules below depth N (default: 3)")
     add_operator_options(how)
-    how.add_argument("--on", metavar="CARD", help="add expected times on a card: 'H100 SXM'")
     how.add_argument("--plot", metavar="FILE", help="the share of MACs by module: .pdf, .svg or .png")
     column_options(out)
     add_output(out).add_argument("--cite", action="store_true", help="end with a sentence for a paper, and BibTeX")
@@ -102,9 +102,8 @@ def command(args: argparse.Namespace) -> Result:
 
 def _survey(args: argparse.Namespace) -> Result:
     """Return the costs of several targets, or of one at several points."""
-    refuse(
-        args, ("backward", "decode", "depth", "ranks", "plan", "on", "check", "counter"), "--vary and several TARGETs"
-    )
+    refuse(args, ("backward", "decode", "depth", "ranks", "plan", "check", "counter"), "--vary and several TARGETs")
+    add_times(args, survey.DEFAULT)
     given, varied = assumptions_of(args), survey.vary(args.vary or ())
     check(args.columns, given)
     if args.plot:
@@ -144,7 +143,7 @@ def _closed_forms(args: argparse.Namespace) -> Result:
     """Return the ledger of each preset, and the columns of all."""
     of_module = [name for name in MODULE if name != "dtype" or not all(map(_names_configuration, args.target))]
     refuse(args, (*of_module, "backward", "device", "reduce_bytes"), "closed forms")
-    given, cases = assumptions_of(args), _cases(args)
+    given, cases = assumptions_of(args, has_times=True), _cases(args)
     check(args.columns, given)
     changed = f" with {', '.join(args.set)}" if args.set else ""
     counts = list(map(count, cases))
@@ -204,7 +203,7 @@ def _module(args: argparse.Namespace) -> Result:
         raise UsageError("--plan counts a rank on meta: it goes without --counter, --decode and --device")
     if args.backward and counters:
         raise UsageError("--backward goes without --counter: the other tools count the forward pass")
-    given, case, target = assumptions_of(args), None, parse_target(text, args)
+    given, case, target = assumptions_of(args, has_times=True), None, parse_target(text, args)
     if has_closed_form(target.spec):
         case = Case.of(target.spec, target.settings, target.lengths, called=text)
         case.check_runs()

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from headcount.bench.accounts import check
 from headcount.bench.cli import Parser, add_output, serve
-from headcount.bench.commands.options import assumptions_of, column_options, counter_options, counters_of
+from headcount.bench.commands.options import add_times, assumptions_of, column_options, counter_options, counters_of
 from headcount.bench.env import peak_memory
 from headcount.bench.macs import columns, grid
 from headcount.bench.result import Result
@@ -15,6 +15,7 @@ DESCRIPTION = """One attention layer at every combination of sizes.
 
     headcount grid 'K=1,2,4 E=8 D=64 T=10,128'
     headcount grid mha:h=8,d_h=64,T=128,8192 --counter closed-form --columns kv_bytes
+    headcount grid 'K=1,2,4 E=8 D=64 T=128' --on 'H100 SXM'
 """
 
 
@@ -31,6 +32,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 
 def command(args: argparse.Namespace) -> Result:
     """Count the grids of ``args``."""
+    add_times(args)
     given = assumptions_of(args)
     check(args.columns, given)
     counters = counters_of(args)

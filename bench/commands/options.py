@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from dataclasses import fields
 
 from headcount.bench.accounts import OPTIONS, RECIPES, Assumptions, read_prices
+from headcount.bench.card_times import TIMES
 from headcount.bench.case import LENGTHS
 from headcount.bench.cli import COUNT, ELEMENT, NameList, Value
 from headcount.bench.counters import registry
 from headcount.bench.counting.count import CLOSED_FORM, DEVICES, check_device, parse_counters
 from headcount.bench.errors import UsageError, require_package
-from headcount.bench.hardware import parse_peak
+from headcount.bench.hardware import find_card, parse_peak
 from headcount.bench.targets.target import flag
 from headcount.formulas.conventions import TRAINING
 from headcount.models.configs.numbers import parse_float
@@ -18,8 +19,8 @@ from headcount.models.configs.numbers import parse_float
 POSITIVE = Value("number above 0", parse_float, lambda number: number > 0)
 MODEL = "preset, FILE.py:NAME, config.json, hf:NAME, moa:K=8,E=32,…; with ,NAME=VALUE,… each"
 """Help of a TARGET."""
-ASSUMPTIONS = [field.name for field in fields(Assumptions) if field.name not in ("rule", "has_run_types")]
-"""Assumptions that have an option of their name; ``rule`` is the one of --rules."""
+ASSUMPTIONS = [field.name for field in fields(Assumptions) if field.name not in ("rule", "card", "has_run_types")]
+"""Assumptions that have an option of their name; ``rule`` is the one of --rules, ``card`` that of --on."""
 
 
 def counter_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
@@ -65,15 +66,21 @@ def column_options(parser: argparse.ArgumentParser) -> None:
     add("--tokens", type=COUNT, metavar="N", help="tokens of a training step (default: the input's)")
     add("--seconds", type=POSITIVE, metavar="N", help="seconds of that step")
     add("--devices", type=COUNT, metavar="N", help="devices that ran it (default: 1)")
+    add("--on", metavar="CARD", help="expected times on a card: 'H100 SXM'")
     add("--peak", metavar="PEAK", help="of a device: 'H100 SXM bf16', or FLOP/s: 989T")
 
 
-def assumptions_of(args: argparse.Namespace) -> Assumptions:
-    """Return the assumptions of --columns. Raises UsageError for an option that nothing here takes."""
+def assumptions_of(args: argparse.Namespace, has_times: bool = False) -> Assumptions:
+    """Return the assumptions of --columns, and of times by --on where the command ``has_times``.
+
+    Raises UsageError for an option that nothing here takes.
+    """
     values = {name: value for name in ASSUMPTIONS if (value := getattr(args, name)) is not None}
     if args.rules:
         values["rule"] = args.rules[0]
-    if values and not args.columns and not getattr(args, "on", None):
+    if args.on:
+        values["card"] = find_card(args.on)
+    if values and not args.columns and not has_times:
         raise UsageError(f"{', '.join(OPTIONS.get(name, flag(name)) for name in values)}: give --columns that use it")
     if len(args.rules or ()) > 1:
         raise UsageError(
@@ -85,6 +92,13 @@ def assumptions_of(args: argparse.Namespace) -> Assumptions:
     if args.peak:
         values["peak"] = parse_peak(args.peak)
     return Assumptions(**values)
+
+
+def add_times(args: argparse.Namespace, default: Sequence[str] = ()) -> None:
+    """Add the expected time of a forward pass to --columns, or to ``default``, where --on asks for times and no column
+    has one."""
+    if args.on and not {*args.columns} & {*TIMES}:
+        args.columns = [*(args.columns or default), "forward_ms"]
 
 
 def length_options(group: argparse._ActionsContainer) -> None:

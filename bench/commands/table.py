@@ -76,7 +76,7 @@ def command(args: argparse.Namespace) -> Result | str:
     if args.list:
         return listing()
     if any(map(own.is_file, args.table)):
-        refuse(args, (*OF_PAPERS, *ASSUMPTIONS, "rules"), "a file of a table")
+        refuse(args, (*OF_PAPERS, *ASSUMPTIONS, "rules", "on"), "a file of a table")
         judged, sentence = own.judge_files(args)
         return Result(judged, lambda: sentence, strict=args.check, remark=peak_memory)
     refuse(args, OF_FILES, "tables of papers; it needs a file of a table")

@@ -11,6 +11,7 @@ import psutil
 import torch
 
 from headcount.bench.accounts import ACCOUNTS, Assumptions, NoAccount
+from headcount.bench.card_times import TIMES
 from headcount.bench.contractions import costs
 from headcount.bench.counting.copies import FakeWeights, on_meta, with_fake_weights
 from headcount.bench.counting.decode_step import DecodeStep, decode_step
@@ -104,7 +105,8 @@ def measure_columns(
     """
     runs = Runs(built, options, count, given)
     _ = runs.window
-    found = {name: _measure(function, runs) for name in names if (function := ACCOUNTS[name].measure)}
+    measured = [name for name in names if name not in TIMES]
+    found = {name: _measure(function, runs) for name in measured if (function := ACCOUNTS[name].measure)}
     notes: list[str] = []
     if isinstance(found.get("kv_bytes"), int):
         notes += _cache_notes(runs.step, runs.bytes_each["cached"])
