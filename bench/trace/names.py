@@ -5,29 +5,20 @@ import os
 import pkgutil
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 from typing import Any
 
 import torch
-
-with warnings.catch_warnings():
-    # SymPy adds a filter; torch warns about its own torch.jit, an error of the user's test under `pytest -W error`.
-    for category in (DeprecationWarning, FutureWarning):
-        warnings.simplefilter("ignore", category)
-    # Dynamo and what is below are imported before any name is replaced: a lazy import among replaced names fails for
-    # the rest of the process, and on meta the first biased nn.Linear imports Dynamo.
-    import torch._dynamo
-    from torch.nn.attention import flex_attention
-
-    with suppress(AttributeError):
-        # PYTORCH_JIT=0 turns off what it compiles
-        import torch._decomp.decompositions_for_jvp  # noqa: F401
-
 from torch import Tensor, nn
+from torch.nn.attention import flex_attention
 from torch.utils._python_dispatch import _disable_current_modes
 
+_DYNAMO = "torch._dynamo"
+_COMPILERS = {_DYNAMO, "torch._decomp.decompositions_for_jvp"}
+"""Modules of torch that compile what they find, and that are slow to import."""
 _MISSING = object()
 _PLAIN = torch._C._disabled_torch_function_impl
 ORIGINAL = "_headcount_original"
@@ -61,6 +52,20 @@ class AttributePatches:
             self._undo.pop()
         if self in _active:
             _active.remove(self)
+
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Restore the attributes, without the modes of this thread, for the length of the block."""
+        changes = [call for call in self._undo if call.func in (setattr, _delete)]
+        replaced = [(*call.args[:2], vars(call.args[0])[call.args[1]]) for call in changes]
+        try:
+            for call in reversed(changes):
+                call()
+            with _disable_current_modes(), torch._C.DisableTorchFunction():
+                yield
+        finally:
+            for owner, name, value in replaced:
+                setattr(owner, name, value)
 
     def restore_in_child(self) -> None:
         """Restore the attributes in a process that another thread has forked; other changes are of this thread."""
@@ -128,13 +133,44 @@ def set_eval_mode(model: nn.Module) -> None:
         model.eval()
 
 
+class CompilerImports:
+    """Import Dynamo and what else compiles at its first use, with all patches suspended: it keeps what it finds."""
+
+    def __init__(self, replaced: AttributePatches) -> None:
+        self._replaced = replaced
+        replaced.callback(self.remove)
+        sys.meta_path.insert(0, self)
+
+    def remove(self) -> None:
+        """Leave further imports alone."""
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Return the spec of a module that compiles; None for other modules, and in other threads."""
+        spec = PathFinder.find_spec(name, path, target) if name in _COMPILERS and IN_PATCHED_THREAD else None
+        if spec is None or spec.loader is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            with self._replaced.suspended():
+                execute(module)
+            if name == _DYNAMO:
+                keep_eager(self._replaced)
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
 def keep_eager(replaced: AttributePatches) -> None:
     """Run compiled functions, and FlexAttention, which compiles itself, eagerly: modes do not see compiled code."""
-    # torch.compiler.set_stance would affect every thread.
-    patch_names(["torch._dynamo.eval_frame._callback_from_stance"], replaced, lambda *_: None)
-    # From torch 2.12 on a function with fullgraph=True may not run uncompiled, unless its caller counts the graphs.
-    patch_names(["torch._dynamo.eval_frame.set_fullgraph_compiled_frame_count"], replaced, lambda *_: 0)
     replaced.set(flex_attention, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", IN_PATCHED_THREAD)
+    if _DYNAMO in sys.modules:
+        # torch.compiler.set_stance would affect every thread.
+        patch_names(["torch._dynamo.eval_frame._callback_from_stance"], replaced, lambda *_: None)
+        # From torch 2.12 on a function with fullgraph=True may not run uncompiled, unless its caller counts the graphs.
+        patch_names(["torch._dynamo.eval_frame.set_fullgraph_compiled_frame_count"], replaced, lambda *_: 0)
 
 
 def skip_shape_propagation(replaced: AttributePatches) -> None:

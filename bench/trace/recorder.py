@@ -41,6 +41,7 @@ from headcount.bench.trace.names import (
     IN_PATCHED_THREAD,
     ORIGINAL,
     AttributePatches,
+    CompilerImports,
     Guards,
     keep_eager,
     patch_names,
@@ -188,6 +189,7 @@ class Recorder:
             replaced.set(owner, "apply", classmethod(_apply))
         replaced.set(sys.modules[__name__], "_recorders", (self,))
         keep_eager(replaced)
+        CompilerImports(replaced)
         skip_shape_propagation(replaced)
         patch_names(names, replaced, self._named_call)
         # It refuses tensors with weak references.

@@ -164,27 +164,43 @@ def test_torch_function_subclass_overrides_call():
     assert F.layer_norm in calls
 
 
-DYNAMO = """
+LATE_IMPORTS = """
+import sys
 from headcount.bench.trace.garbage_collector import importing
 with importing():
     import torch
+import torch.autograd.forward_ad as forward_ad
 import headcount as hc
+from headcount.bench.trace.record import record
 from torch.nn.attention.flex_attention import flex_attention
 linear, x, q = torch.nn.Linear(5, 3), torch.ones(2, 5), torch.ones(1, 2, 7, 16)
 patched = torch.nn.Module.__call__, torch.overrides.has_torch_function
 assert hc.count(linear, x).macs == 2 * 5 * 3
 assert hc.count(linear, x.clone(), backward=True).macs == 3 * 2 * 5 * 3
+assert not {"torch._dynamo", "torch._decomp.decompositions_for_jvp"} & set(sys.modules)
+
+class Tangent(torch.nn.Module):
+    def forward(self, x):
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(x, torch.ones_like(x))
+            return forward_ad.unpack_dual(torch.nn.functional.logsigmoid(dual)).tangent
+
+names = [event.name for event in record(Tangent(), (x,), names=("torch.exp", "torch.abs", "torch.sum")).events]
+assert "log_sigmoid_backward" in names and not {"exp", "torch.exp"} & set(names)
+assert hc.count(lambda x: torch.compile(lambda x: x @ x.T @ x, fullgraph=True)(x), x).macs == 2 * 2 * 5 * 2
+assert "torch._dynamo" in sys.modules
 assert hc.count(lambda q: flex_attention(q, q, q), q).macs == 2 * 2 * 7 * 7 * 16
 from torch._dynamo import eval_frame
 assert not hasattr(eval_frame._callback_from_stance, "_headcount_original")
 assert patched == (torch.nn.Module.__call__, torch.overrides.has_torch_function)
 assert hc.count(lambda x: torch.compile(lambda x: x @ x.T @ x)(x), x).macs == 2 * 2 * 5 * 2
+assert not [one for one in sys.meta_path if type(one).__module__.startswith("headcount")]
 """
 
 
-def test_models_that_compile_run_eagerly():
+def test_run_imports_compilers_where_it_needs_them_and_stays_eager():
     """The process prints nothing at exit, where triton would report objects that are not freed."""
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", DYNAMO], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", LATE_IMPORTS], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
