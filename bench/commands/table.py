@@ -20,7 +20,7 @@ from headcount.bench.counters import registry
 from headcount.bench.counting.count import CLOSED_FORM, DEVICES
 from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError
-from headcount.bench.macs import columns, own, published
+from headcount.bench.macs import columns, published
 from headcount.bench.macs.published import ModelRow
 from headcount.bench.output.progress import with_progress
 from headcount.bench.render import FORMATS, fits
@@ -47,7 +47,7 @@ class TableNames(tuple[str, ...]):
     """Names of tables, and any file of a table."""
 
     def __contains__(self, text: object) -> bool:
-        return super().__contains__(text) or own.is_file(str(text))
+        return super().__contains__(text) or is_file(str(text))
 
 
 def parser(prog: str = PROG, names: str = "table", description: str = DESCRIPTION) -> argparse.ArgumentParser:
@@ -75,8 +75,13 @@ def command(args: argparse.Namespace) -> Result | str:
     """Judge the tables of ``args``, or list what there is."""
     if args.list:
         return listing()
-    if any(map(own.is_file, args.table)):
+    if any(map(is_file, args.table)):
         refuse(args, (*OF_PAPERS, *ASSUMPTIONS, "rules", "on"), "a file of a table")
+        if others := [name for name in args.table if not is_file(name)]:
+            raise UsageError(f"{others[0]} is no file: tables of files and of papers do not go together")
+        # tables of papers do without it
+        from headcount.bench.macs import own
+
         judged, sentence = own.judge_files(args)
         return Result(judged, lambda: sentence, strict=args.check, remark=peak_memory)
     refuse(args, OF_FILES, "tables of papers; it needs a file of a table")
@@ -126,6 +131,11 @@ def _counted(
             models += made.rows
             yield columns.of_table(made, args.columns, given) if args.columns else made
             yield from table.vocabularies() if args.params else ()
+
+
+def is_file(text: str) -> bool:
+    """Return whether ``text`` names a file of a table."""
+    return text.endswith((".toml", ".csv"))
 
 
 def listing() -> str:

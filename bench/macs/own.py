@@ -48,11 +48,6 @@ class NotCounted(Exception):
         self.exit_code = _exit_code(error)
 
 
-def is_file(text: str) -> bool:
-    """Return whether ``text`` names a file of a table."""
-    return text.endswith((".toml", ".csv"))
-
-
 @dataclass(frozen=True)
 class RuleRow(Row):
     """A rule tried on a quantity: the number of rows that it prints, and its largest deviation in percent."""
@@ -67,8 +62,6 @@ def judge_files(args: Namespace) -> tuple[list[Table], str]:
 
     Raises UsageError, with file and line, for what is wrong there.
     """
-    if others := [name for name in args.table if not is_file(name)]:
-        raise UsageError(f"{others[0]} is no file: tables of files and of papers do not go together")
     judged: list[Table[CellRow]] = []
     tried: list[Table[RuleRow]] = []
     sentences: list[str] = []

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -9,7 +10,7 @@ from typing import Any
 
 from headcount.bench.accounts import Assumptions, value_of
 from headcount.bench.case import Case
-from headcount.bench.closed_form.case import configuration_case
+from headcount.bench.closed_form.case import case_of
 from headcount.bench.column import Column, plural
 from headcount.bench.counting.count import count
 from headcount.bench.counting.result import Count
@@ -126,14 +127,12 @@ def _rows(
 def _case(target: Any, text: str) -> Case | None:
     """Return the closed form of a target; None of one that has to run."""
     if has_closed_form(target.spec):
-        return Case.of(target.spec, target.settings, target.lengths, called=text)
+        return case_of(target, text)
     if is_configuration(target.spec):
-        try:
-            case = configuration_case(target, text)
+        with suppress(UsageError):
+            case = case_of(target, text)
             _ = case.ledger
             return case
-        except UsageError:
-            return None
     return None
 
 

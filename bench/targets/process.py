@@ -22,11 +22,12 @@ from headcount.bench.counters.base import CounterError
 from headcount.bench.errors import EnvironmentMissing, UsageError, format_error, require_package, reset_warning_filters
 from headcount.bench.targets.target import is_configuration
 from headcount.bench.targets.user_code import UserCodeError, check_target, import_folders
-from headcount.bench.targets.workers import SAFE_PATH, exit_with_parent, starting
 from headcount.bench.trace.garbage_collector import importing
 
 CONTEXT = multiprocessing.get_context("spawn")
 """How a process is started: a fork of one with threads may hang, and shares what this one has imported."""
+SAFE_PATH = "PYTHONSAFEPATH"
+"""The variable that lets Python import nothing from the current folder by itself, not even as it starts."""
 POLL_S = 0.1
 """Seconds between two looks at whether a process ended without an answer; an answer is read at once."""
 NO_DRIVER = "0 active drivers"
@@ -120,6 +121,33 @@ def _run(call: _Call, err: int) -> tuple[Any, Exception | None]:
             process.kill()
             process.join()
     return None, ProcessExited(call.label, process.exitcode)
+
+
+def exit_with_parent() -> None:
+    """End this process, and its group where it is the first of one, when its parent ends."""
+    if parent := multiprocessing.parent_process():
+        parent.join()
+    if hasattr(os, "killpg") and os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
+
+
+@contextmanager
+def starting() -> Iterator[None]:
+    """Start processes that import nothing from the current folder as they start, and whose SIGINT is blocked.
+
+    After Ctrl-C their parent ends them.
+    """
+    has_signals, is_set = hasattr(signal, "pthread_sigmask"), SAFE_PATH in os.environ
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if has_signals else set()
+    os.environ.setdefault(SAFE_PATH, "1")
+    try:
+        yield
+    finally:
+        if not is_set:
+            del os.environ[SAFE_PATH]
+        if has_signals:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

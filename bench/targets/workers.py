@@ -4,19 +4,15 @@ import atexit
 import errno
 import multiprocessing
 import os
-import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from headcount.bench.errors import reset_warning_filters
+from headcount.bench.targets.process import exit_with_parent, starting
 from headcount.bench.trace.garbage_collector import keep_freed_memory
-
-SAFE_PATH = "PYTHONSAFEPATH"
-"""The variable that lets Python import nothing from the current folder by itself, not even as it starts."""
 
 
 class Here(Executor):
@@ -77,29 +73,3 @@ def _initialize() -> None:
     # two workers run many small products: more threads only wait for one another
     os.environ["OMP_NUM_THREADS"] = "1"
     keep_freed_memory()
-
-
-def exit_with_parent() -> None:
-    """End this process, and its group where it is the first of one, when its parent ends."""
-    multiprocessing.parent_process().join()
-    if hasattr(os, "killpg") and os.getpgrp() == os.getpid():
-        os.killpg(0, signal.SIGKILL)
-    os._exit(1)
-
-
-@contextmanager
-def starting() -> Iterator[None]:
-    """Start processes that import nothing from the current folder as they start, and whose SIGINT is blocked.
-
-    After Ctrl-C their parent ends them.
-    """
-    has_signals, is_set = hasattr(signal, "pthread_sigmask"), SAFE_PATH in os.environ
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if has_signals else None
-    os.environ.setdefault(SAFE_PATH, "1")
-    try:
-        yield
-    finally:
-        if not is_set:
-            del os.environ[SAFE_PATH]
-        if has_signals:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
