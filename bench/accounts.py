@@ -419,10 +419,9 @@ def macs_per_token(case: "Case | Count", given: Assumptions) -> int | Fraction:
     """Return the MACs of the forward pass per target token. Raises NoAccount for an image model."""
     if not isinstance(case, Case):
         return divide(case.macs, tokens_of(case, CONVENTIONS["exact"]))
-    tokens = case.lengths.get("tgt_len") or case.lengths.get("seq_len")
-    if tokens is None:
+    if case.target_tokens is None:
         raise NoAccount("the input is no sequence of tokens")
-    return divide(case.macs, case.samples * tokens)
+    return divide(case.macs, case.target_tokens)
 
 
 @Account("MACs per\nsample", "token", of_counts=True, kind="fixed", digits=2, width=19)

@@ -165,7 +165,7 @@ FORMS = {PREFILL: _prefill_form, DECODE: _decode_form, FORWARD: _form, TRAINING:
 
 def _tokens(case: Case) -> int:
     """Return the tokens of all sequences, a target's of a translation; the images of a model without a length."""
-    return case.samples * (case.lengths.get("tgt_len") or case.length or 1)
+    return case.target_tokens or case.samples
 
 
 def _row(what: str, case: Case, given: Assumptions, card: Hardware, form: Ledger, tokens: int) -> TimeRow:

@@ -106,6 +106,12 @@ class Case:
         return (self.length or 1) * self.samples
 
     @property
+    def target_tokens(self) -> int | None:
+        """The tokens of all sequences, of a translation its target's; None of a model without a length."""
+        length = self.lengths.get("tgt_len") or self.lengths.get("seq_len")
+        return length and length * self.samples
+
+    @property
     def form(self) -> ModuleType:
         """The module of the closed form: of the model, or of a single layer as a model."""
         return model_form(as_model(self.config))

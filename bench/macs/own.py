@@ -25,7 +25,7 @@ from headcount.bench.training_flops import flops_per_token, module_ledger
 from headcount.formulas.conventions import CONVENTIONS
 from headcount.formulas.ledger import Entry, Ledger, counted_weights
 from headcount.formulas.published import own
-from headcount.formulas.published.figures import EMPTY
+from headcount.formulas.published.figures import EMPTY, FORWARD_COSTS
 from headcount.formulas.published.figures import Row as PrintedRow
 from headcount.formulas.published.rules import Tried, find_rule
 from headcount.formulas.published.tables import PublishedTable
@@ -85,12 +85,16 @@ def judge_files(args: Namespace) -> tuple[list[Table], str]:
 
 @dataclass(frozen=True)
 class _Module:
-    """A counted target: the ledger of its products and parameters, and its tokens, 1 of a model without them."""
+    """A counted target: the ledger of its products and parameters, and its tokens, 1 of a model without them.
+
+    ``target_tokens``: the same, None of a model without them.
+    """
 
     ledger: Ledger
     tokens: int
     samples: int
     counted: Count
+    target_tokens: int | None
     length: int | None = None
     ideal_ledger: Ledger | None = None
 
@@ -155,6 +159,9 @@ class _Models:
         needs_active = any("N_active" in one.letters for name, one in self._figures.items() if name in row.printed)
         if needs_active and model.ledger.active_params is None:
             raise ValueError(f"the active parameters of {row.target} are not known")
+        of_tokens = [name for name in row.printed if name.endswith("_per_token") and name in FORWARD_COSTS]
+        if of_tokens and model.target_tokens is None:
+            raise ValueError(f"{of_tokens[0]}: the input of {row.target} has no tokens")
 
     def _rules_of(self, row: PrintedRow) -> list[str]:
         """Return the rules of the quantities that a row prints."""
@@ -252,6 +259,7 @@ def _model(spec: str, changed: tuple[tuple[str, str], ...], inputs: str, root: s
         counted.tokens or 1,
         counted.samples,
         counted,
+        counted.tokens or None,
     )
 
 

@@ -24,7 +24,8 @@ from headcount.formulas.published.typed import UNREAD
 
 Case = Any
 """The model of a target: ``ledger``, its exact ledger, ``ideal_ledger``, that of its ideal form, None if it has none,
-``tokens`` and ``samples`` of its input, and ``length``, its sequence length, None where no other can be asked for."""
+``tokens`` and ``samples`` of its input, ``target_tokens``, the tokens that it reads, or writes in a translation, None
+without them, and ``length``, its sequence length, None where no other can be asked for."""
 Cases = Callable[[str, Mapping[str, Any]], Case]
 """Returns the case of a target with fields and lengths replaced."""
 MOST_ROUNDED = 12
@@ -33,7 +34,7 @@ EMPTY = ("", "-", "–", "—")
 """Cells without a printed value."""
 
 LETTERS: dict[str, Callable[[Ledger, Case, Rule], Any]] = {
-    "T": lambda form, case, rule: case.tokens,
+    "T": lambda form, case, rule: case.target_tokens or case.tokens,
     "samples": lambda form, case, rule: case.samples,
     "N": lambda form, case, rule: form.params,
     "macs": lambda form, case, rule: form.total_under(rule),
@@ -52,10 +53,10 @@ LETTERS: dict[str, Callable[[Ledger, Case, Rule], Any]] = {
     "activated": lambda form, case, rule: activated_percent(form, case.ideal_ledger or form),
     "shared": lambda form, case, rule: shared_percent(case.ideal_ledger or form),
 }
-"""The letters of a model: T tokens and ``samples`` of its input; parameters N, N_router of its routers, N_kv of its key
-and value projections; ``macs`` of a forward pass under the rule; ``looked_up``, the elements of embeddings that a token
-looks up; ``attention``, the FLOPs per token of both T x T products in a forward pass; ``work``, the FLOPs per token of
-a training step under the rule; percentages of heads of MoH."""
+"""The letters of a model: T tokens of its input, or target, and its ``samples``; parameters N, N_router of its routers,
+N_kv of its key and value projections; ``macs`` of a forward pass under the rule; ``looked_up``, the elements of
+embeddings that a token looks up; ``attention``, the FLOPs per token of both T x T products in a forward pass; ``work``,
+the FLOPs per token of a training step under the rule; percentages of heads of MoH."""
 
 
 class UnknownCostError(ValueError):
@@ -176,11 +177,20 @@ def _quantity(name: str, head: str, value: str, about: str = "") -> Figure:
     return Figure(name=name, head=head, value=value, about=about, quantity=name)
 
 
+UNITS = {"macs": ("MACs", "macs"), "flops": ("FLOPs", "2 * macs")}
+"""Heading and expression of the cost of a forward pass in each unit."""
+SHARES = {"": ("", ""), "_per_token": (" per token", " / T"), "_per_sample": (" per sample", " / samples")}
+"""The same of what a cost is divided by."""
+FORWARD_COSTS = {
+    unit + share: (head + per, value + divisor)
+    for share, (per, divisor) in SHARES.items()
+    for unit, (head, value) in UNITS.items()
+}
+"""Heading and expression of each cost of a forward pass."""
 QUANTITIES = {
     one.name: one
     for one in (
-        _quantity("macs", "MACs", "macs"),
-        _quantity("flops", "FLOPs", "2 * macs"),
+        *(_quantity(name, head, value) for name, (head, value) in FORWARD_COSTS.items()),
         _quantity("params", "parameters", "N", "All parameters, frozen ones included"),
         _quantity("active_params", "active parameters", "N_active"),
         _quantity("active", "active parameters without the embedding", "N_active - N_embedding",

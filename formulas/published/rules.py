@@ -6,7 +6,18 @@ from fractions import Fraction
 from typing import Any
 
 from headcount.formulas.conventions import TRAINING
-from headcount.formulas.published.figures import EMPTY, Cases, Figure, Row, UnknownCostError, cut_off, evaluate
+from headcount.formulas.published.figures import (
+    EMPTY,
+    FORWARD_COSTS,
+    SHARES,
+    UNITS,
+    Cases,
+    Figure,
+    Row,
+    UnknownCostError,
+    cut_off,
+    evaluate,
+)
 from headcount.formulas.published.rounding import Interval, fixed, number
 
 FORWARD = ("exact", "exact_and_norms", "projections", "projections_and_ffn_biases", "equations_18_19")
@@ -17,8 +28,6 @@ PARAMETERS = {
     "all without embeddings": "N - N_embedding",
     "active without embeddings": "N_active - N_embedding",
 }
-UNITS = {" MACs": "macs", " FLOPs": "2 * macs"}
-"""Units of a cost, each with its expression."""
 LENGTHS = tuple(2**power for power in range(7, 18))
 """Sequence lengths tried where a rule does not print a cost."""
 Applies = Callable[[Row, str], str]
@@ -52,11 +61,12 @@ def _units(figure: Figure) -> dict[str, str]:
     """Return the values of a cost in each unit by the words that name it, its own first."""
     value: Any = figure.value
     quantity = figure.quantity
-    if quantity in ("macs", "flops"):
-        # a column of FLOPs may hold MACs, and the other way round
-        own = next(name for name, text in UNITS.items() if text == value)
-        costs = {own: value, **UNITS}
-        return costs | {f"{own} per token": f"{value} / T", f"{own} per sample": f"{value} / samples"}
+    if quantity in FORWARD_COSTS:
+        # a column of FLOPs may hold MACs, and the other way round, or be of a token or a sample
+        unit, share = quantity.split("_", 1) if "_" in quantity else (quantity, "")
+        share = share and f"_{share}"
+        tried = [quantity, *(other + share for other in UNITS), *(unit + other for other in SHARES)]
+        return {f" {head}": text for head, text in map(FORWARD_COSTS.__getitem__, dict.fromkeys(tried))}
     if quantity in ("training_flops", "training_flops_per_token"):
         costs = {"": value, " MACs for FLOPs": f"{value} / 2"}
         if quantity == "training_flops_per_token":
@@ -118,7 +128,7 @@ def try_rules(row: Row, figure: Figure, value: Interval, cases: Cases, why_not: 
 
 def _words(one: Attempt, figure: Figure) -> str:
     """Return the words before the number of an attempt that prints a cell."""
-    if one.rule == figure.rule and one.change in UNITS:
+    if one.rule == figure.rule and one.change[1:] in [head for head, _ in FORWARD_COSTS.values()]:
         return f"the column headed {figure.head} holds{one.change},"
     return f"{one.name} gives"
 

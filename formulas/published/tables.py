@@ -153,7 +153,7 @@ class PublishedTable(Printed):
             return "; ".join([f"{figure.head}, embeddings included: {figure.expression}", *digits]) + "."
         rule = CONVENTIONS[name]
         parts = [f"{figure.head} by the rule {rule.name}: {rule.about.rstrip('.')}"]
-        parts += ["2 FLOPs for each multiply-accumulate"] if figure.quantity == "flops" else []
+        parts += ["2 FLOPs for each multiply-accumulate"] if figure.quantity.startswith("flops") else []
         parts += [f"T = {', '.join(f'{length:,}' for length in sorted(set(lengths)))}"] if lengths else []
         parts += [f"peak {self.peak} FLOP/s"] if "peak" in figure.letters else []
         parts += digits

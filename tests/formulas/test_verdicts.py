@@ -17,6 +17,7 @@ class Case:
     ideal_ledger: Ledger | None = None
     tokens: int = 1
     samples: int = 1
+    target_tokens: int | None = None
     length: int | None = None
 
 

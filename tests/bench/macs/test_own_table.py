@@ -342,8 +342,12 @@ def test_one_printed_number_has_one_explanation():
     [
         ("moa-8K8E128D", 'params = "62M"', "62.92M prints 62M cut off"),
         ("llama3-8b,seq_len=1024", 'macs = "7.95T"', "7.9596T prints 7.95T cut off"),
-        ("llama3-8b,seq_len=8192", 'macs = "9.65G"', "exact MACs per token gives 9.6521G"),
-        ("llama3-8b,seq_len=1024,batch_size=3", 'macs = "7.96T"', "exact MACs per sample gives 7.9596T"),
+        ("llama3-8b,seq_len=8192", 'macs = "9.65G"', "the column headed MACs holds MACs per token, 9.6521G"),
+        (
+            "llama3-8b,seq_len=1024,batch_size=3",
+            'macs = "7.96T"',
+            "the column headed MACs holds MACs per sample, 7.9596T",
+        ),
         ("llama3-8b,seq_len=1024", 'macs = "15.92T"', "the column headed MACs holds FLOPs, 15.9193T"),
     ],
 )
@@ -351,6 +355,45 @@ def test_one_change_of_the_rule_is_tried(table, target, printed, change):
     _, sections, _ = table(f'[[row]]\ntarget = "{target}"\nprinted = {{ {printed} }}\n')
     (row,) = sections[0]["rows"]
     assert row["verdict"] == "explained" and change in row["because"]
+
+
+SAMPLES, BASE_T = 3, 7
+BASE = 512 * 512
+TRANSLATION = BASE_T * (6 * (4 + 8) * BASE + 6 * (8 + 8) * BASE + 512 * 32000) + 18 * 2 * BASE_T * BASE_T * 512
+"""MACs of one sentence by transformer-base: 18 attentions, 12 feed-forward blocks of width 2,048, the vocabulary."""
+
+
+@pytest.mark.parametrize("name, times", [("macs", 1), ("flops", 2)])
+@pytest.mark.parametrize(
+    "target, macs, tokens",
+    [
+        (f"llama2-7b,T={T},B={SAMPLES}", SAMPLES * (T * WEIGHTS + L * 2 * T * T * D), SAMPLES * T),
+        (f"transformer-base,T={BASE_T},B={SAMPLES}", SAMPLES * TRANSLATION, SAMPLES * BASE_T),
+        ("model.py:decoder", 3 * 5 * 7 * (7 + 11) + 3 * 2 * 5 * 5 * 7, 15),
+    ],
+)
+def test_cost_of_a_token_and_of_a_sample(table, target, macs, tokens, name, times):
+    for share, over in (("token", tokens), ("sample", SAMPLES)):
+        value = Fraction(times * macs, over)
+        digits = f"{float(value):.2f}"
+        text = f'target,quantity,printed\n"{target}",{name}_per_{share},%s\n'
+        answer = table(text % digits, name="mine.csv")
+        assert verdicts(answer) == ["reproduced"], answer
+        assert verdicts(table(text % f"{float(value) + 0.02:.2f}", name="mine.csv")) == ["no rule found"]
+        # the whole cost in its place is named
+        (row,) = table(text % f"{times * macs}", name="mine.csv")[1][0]["rows"]
+        whole = f"holds {'MACs' if name == 'macs' else 'FLOPs'},"
+        assert row["verdict"] == "explained" and whole in row["because"]
+
+
+def test_cost_of_a_token_is_a_rule_of_a_table(table):
+    text = f'rule = "macs_per_token"\n[[row]]\ntarget = "llama2-7b,T={T}"\nprinted = "{WEIGHTS + L * 2 * T * D}"\n'
+    assert verdicts(table(text)) == ["reproduced"]
+
+
+def test_images_have_no_tokens(table):
+    code, _, err = table("target,quantity,printed\ndit-s2,macs_per_token,1G\n", name="mine.csv")
+    assert code == 2 and "macs_per_token: the input of dit-s2 has no tokens" in err
 
 
 def test_no_rule_has_the_name_of_a_tool():
