@@ -24,6 +24,7 @@ from headcount.bench.contractions.linalg import Formula
 from headcount.bench.contractions.module_tree import merged
 from headcount.bench.contractions.modules import ModuleRecord, parameter_records
 from headcount.bench.counting.count import count
+from headcount.bench.counting.other_tools import argument_error, attribute_error
 from headcount.bench.counting.result import Count
 from headcount.bench.counting.run import REPORT, count_contractions, inputs_of
 from headcount.bench.counting.tools import ModuleCall
@@ -37,11 +38,6 @@ from headcount.models.configs.presets import PRESETS
 from headcount.models.configs.suggest import did_you_mean
 from headcount.models.configs.targets import has_closed_form, make, read, split
 
-SUMMARY = ("input_data", "depth", "verbose")
-"""Options of torchinfo's summary that ``summary`` has."""
-TORCHINFO = ("col_names", "col_width", "row_settings", "device", "mode", "batch_dim", "cache_forward_pass")
-"""Options of torchinfo's summary that this one does not have."""
-
 
 class FunctionModule(nn.Module):
     """A function as a module; of a module's method, that module is inside."""
@@ -52,6 +48,7 @@ class FunctionModule(nn.Module):
         if isinstance(owner, nn.Module):
             self.owner = owner
         self.function = function
+        self.name = getattr(function, "__name__", type(function).__name__)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function."""
@@ -103,15 +100,15 @@ def resolve_call(
     if input_size is not None:
         inputs = make_inputs(model, input_size, dtypes)
     args, kwargs = unpack(model, inputs, kwargs)
+    called = model.function if isinstance(model, FunctionModule) else model.forward
+    if unknown := _unknown_keywords(called, kwargs):
+        named = model.name if isinstance(model, FunctionModule) else type(model).__name__
+        raise argument_error(named, unknown, (*inspect.signature(called).parameters, *OPTIONS))
     if not args and not kwargs and not isinstance(model, FunctionModule) and not accepts(model.forward, (), {}):
         names = ", ".join(inspect.signature(model.forward).parameters)
         raise TypeError(
             f"{type(model).__name__} takes {names}: give tensors, or sizes, as hc.count(model, (1, 3, 224, 224))"
         )
-    options = [name for name in kwargs if name in SUMMARY or name in TORCHINFO]
-    if options and not accepts(model.forward, args, kwargs):
-        takes = f"hc.summary takes {', '.join(SUMMARY)}, and hc.count the inputs, or their sizes as input_size"
-        raise TypeError(f"{type(model).__name__} takes no {', '.join(options)}; {takes}")
     return model, args, kwargs
 
 
@@ -154,6 +151,16 @@ def unpack(module: nn.Module, inputs: Sequence[Any], kwargs: dict[str, Any]) -> 
         return args, kwargs
     unpacked = ((), {**only, **kwargs}) if isinstance(only, Mapping) else (only, kwargs)
     return unpacked if accepts(module.forward, *unpacked) else (args, kwargs)
+
+
+def _unknown_keywords(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> list[str]:
+    """Return the keywords that ``function`` does not take; none of one in C++, which has no signature."""
+    try:
+        known = inspect.signature(function).parameters
+    except ValueError:
+        return []
+    takes_all = any(one.kind is one.VAR_KEYWORD for one in known.values())
+    return [] if takes_all else [name for name in kwargs if name not in known]
 
 
 def make_inputs(
@@ -252,6 +259,10 @@ def count_macs(
     return count_contractions(trace, elementwise=elementwise, inputs=inputs_of(args, kwargs), **options)
 
 
+OPTIONS = [name for name, one in inspect.signature(count_macs).parameters.items() if one.kind is one.KEYWORD_ONLY]
+"""Keywords of a count that are no inputs."""
+
+
 @dataclass(frozen=True)
 class Parameters:
     """The parameters of a module that did not run, by module; it prints as a tree of ``depth`` levels."""
@@ -270,6 +281,9 @@ class Parameters:
         """Parameters that require gradients."""
         return sum(one.trainable_params for one in self.modules)
 
+    def __getattr__(self, name: str) -> Any:
+        raise attribute_error(type(self), name)
+
     def __str__(self) -> str:
         return module_tree.text(module_tree.parameters_table(self.name, self.modules, self.depth))
 
@@ -284,8 +298,6 @@ def summary(
     A module without inputs does not run: its parameters are printed. ``input_data`` and ``verbose`` are as in
     torchinfo: the inputs, and nothing here, as only the result prints. Raises TypeError for its other options.
     """
-    if unknown := [name for name in TORCHINFO if name in options]:
-        raise TypeError(f"summary prints every column of each module and has depth=N: leave out {', '.join(unknown)}")
     if input_data is not None:
         inputs = (*inputs, *(input_data if isinstance(input_data, list | tuple) else [input_data]))
     if isinstance(module, nn.Module) and not inputs and not options and not accepts(module.forward, (), {}):

@@ -66,6 +66,11 @@ _HOMES = {
     "summary": "bench.api:summary",
 }
 """Module and attribute of each name of ``__all__``."""
+_OF_OTHER_TOOLS = (
+    "FlopCountAnalysis", "FlopCounterMode", "calculate_flops", "flops", "get_model_complexity_info", "macs", "params",
+    "parameter_count", "profile",
+)  # fmt: skip
+"""What other tools call their counts."""
 
 
 def __getattr__(name: str) -> Any:
@@ -75,9 +80,20 @@ def __getattr__(name: str) -> Any:
     elif not name.startswith("_") and name in _variants():
         found = import_module("headcount.formulas.checked").checked_form(name)
     else:
-        raise AttributeError(f"module 'headcount' has no attribute {name!r}")
+        raise AttributeError(f"module 'headcount' has no attribute {name!r}{_hint(name)}")
     globals()[name] = found
     return found
+
+
+def _hint(name: str) -> str:
+    """Return the end of the error of a name that is not here: the function or the name that is meant."""
+    if name.startswith("_"):
+        return ""
+    if name in _OF_OTHER_TOOLS:
+        return "; hc.count(model, x) counts: .macs, .flops, .params"
+    suggest = import_module("headcount.models.configs.suggest")
+    hint: str = suggest.did_you_mean(name, __dir__())
+    return hint
 
 
 def __dir__() -> list[str]:

@@ -11,6 +11,7 @@ from headcount.bench.contractions import module_tree
 from headcount.bench.contractions.audit import UNKNOWN, AuditLine, merge_equal_lines
 from headcount.bench.contractions.modules import ModuleRecord, outer_paths
 from headcount.bench.counters.base import ToolCount
+from headcount.bench.counting.other_tools import attribute_error
 from headcount.bench.errors import excerpt
 from headcount.bench.output import notebook
 from headcount.bench.targets.target import Target
@@ -158,6 +159,12 @@ class Count:
     limits: Mapping[str, int] | None = field(default_factory=dict)
     run: Any = field(default=None, compare=False)
     depth: int | None = field(default=3, compare=False)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise AttributeError, with the attribute that is meant."""
+            raise attribute_error(type(self), name)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields for another process, without the run."""

@@ -1,8 +1,11 @@
 """Modules and inputs that hc.count, hc.assert_macs and hc.lock accept."""
 
+import copy
 import json
+import pickle
 from collections import UserDict
 from fractions import Fraction
+from functools import partial
 
 import numpy
 import pytest
@@ -11,6 +14,7 @@ from torch import nn
 
 import headcount as hc
 from headcount.bench.case import Case
+from headcount.bench.counting.other_tools import ARGUMENTS, ATTRIBUTES
 from headcount.models.configs.base import ConfigError
 
 B, D, H = 3, 5, 7
@@ -101,12 +105,57 @@ def test_habits_of_torchinfo():
 
 
 def test_options_of_summary_are_refused_by_name():
-    with pytest.raises(
-        TypeError, match="^Net takes no depth; hc.summary takes input_data, depth, verbose, and hc.count"
-    ):
+    with pytest.raises(TypeError, match="^Net takes no depth; hc.summary has depth$"):
         hc.count(Net(), X, depth=1)
-    with pytest.raises(TypeError, match="^Net takes no input_data; "):
+    with pytest.raises(TypeError, match=r"^Net takes no input_data; .*hc.count\(model, x\)$"):
         hc.count(Net(), input_data=X)
+
+
+class Device(nn.Module):
+    def forward(self, x, device=None, **more):
+        return x @ x.T
+
+
+def run(x, scale=1):
+    return x @ x.T * scale
+
+
+@pytest.mark.parametrize("name", [*ARGUMENTS, "traning", "bakward", "scal"])
+@pytest.mark.parametrize("call", [hc.count, hc.summary, hc.lock, partial(hc.assert_macs, expected="1")])
+def test_argument_of_another_tool_is_one_line(name, call):
+    if call is hc.summary and name in ("input_data", "depth", "verbose"):
+        # it has these itself
+        call = hc.count
+    value = "meta" if name == "device" else ["x"]
+    for model in (Net(), run):
+        with pytest.raises(TypeError, match="takes no") as caught:
+            call(model, X, **{name: value})
+        text = str(caught.value)
+        assert name in text and "\n" not in text and len(text) < 200
+        assert name not in ARGUMENTS or ARGUMENTS[name] in text
+        assert name not in ("traning", "bakward") or "did you mean" in text
+    # a module may have such an argument itself
+    assert hc.count(Device(), X, device="cpu", **({} if name == "device" else {name: 3})) is not None
+
+
+@pytest.mark.parametrize("name", ATTRIBUTES)
+def test_attribute_of_another_tool_has_ours(name):
+    counted, parameters = hc.count(Net(), X), hc.summary(Net())
+    for found in (counted, parameters):
+        with pytest.raises(AttributeError) as caught:
+            getattr(found, name)
+        assert str(caught.value).endswith(f"it has .{ATTRIBUTES[name]}") and "\n" not in str(caught.value)
+    # what it names is there
+    for part in ATTRIBUTES[name].removesuffix("()").split(" - ."):
+        assert hasattr(counted, part)
+
+
+def test_misspelled_attribute_has_the_nearest():
+    counted = hc.count(Net(), X)
+    with pytest.raises(AttributeError, match="did you mean params"):
+        counted.parms  # noqa: B018
+    assert not hasattr(counted, "_repr_svg_")
+    assert copy.deepcopy(counted) == counted == pickle.loads(pickle.dumps(counted))
 
 
 def test_failed_run_of_sizes_names_them():
@@ -128,7 +177,7 @@ def test_summary_without_inputs_has_parameters():
     assert (found.params, found.trainable_params) == (3 * 5 + 5 + 5 * 7 + 7, 3 * 5 + 5 * 7 + 7)
     lines = str(found).splitlines()
     assert [line.split()[-1] for line in lines if "Linear" in line] == ["20", "42"] and "MACs: –" in lines[-1]
-    with pytest.raises(TypeError, match="and has depth=N: leave out col_names, device$"):
+    with pytest.raises(TypeError, match="takes no col_names, device; the result prints every column; the model runs"):
         hc.summary(model, torch.ones(2, 3), col_names=["input_size"], device="cpu")
     with pytest.raises(TypeError, match="give tensors, or sizes"):
         hc.count(model)

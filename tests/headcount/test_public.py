@@ -72,6 +72,17 @@ def test_public_names():
         hc.flops  # noqa: B018
 
 
+@pytest.mark.parametrize("name, meant", [
+    ("profile", "hc.count(model, x)"), ("FlopCountAnalysis", "hc.count(model, x)"), ("sumary", "did you mean summary?"),
+    ("switch_head", "did you mean switchhead?"),
+])  # fmt: skip
+def test_wrong_name_has_the_right_one(name, meant):
+    with pytest.raises(AttributeError) as caught:
+        getattr(hc, name)
+    assert str(caught.value).endswith(meant) or meant in str(caught.value)
+    assert not hasattr(hc, "_anything")
+
+
 def test_readme_examples_run(tmp_path, monkeypatch):
     text = (ROOT / "README.md").read_text("utf-8")
     module, example = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)

@@ -1,0 +1,63 @@
+"""What the attributes and arguments of other tools are called here, for the errors of those who type them.
+
+Of torchinfo, torchsummary, ptflops, fvcore, thop, calflops and torch.utils.flop_counter.
+"""
+
+from collections.abc import Iterable
+
+from headcount.models.configs.suggest import did_you_mean
+
+ATTRIBUTES = {
+    **dict.fromkeys(("total_params", "num_params", "n_params", "total_parameters"), "params"),
+    **dict.fromkeys(("total_mult_adds", "mult_adds", "total_macs", "total", "total_ops"), "macs"),
+    **dict.fromkeys(("total_flops", "get_total_flops"), "flops"),
+    **dict.fromkeys(("total_param_bytes", "param_bytes", "params_bytes"), "weight_bytes"),
+    **dict.fromkeys(("summary_list", "layers"), "modules"),
+    **dict.fromkeys(("to_dict", "as_dict"), "to_json()"),
+    **dict.fromkeys(("by_operator", "by_op"), "by_kind()"),
+    "get_flop_counts": "by_module()",
+    "by_module_and_operator": "to_dataframe()",
+    "non_trainable_params": "params - .trainable_params",
+    "unsupported_ops": "unsupported",
+    "uncalled_modules": "uncalled",
+    "input_size": "inputs",
+}
+"""Attribute of a count for what another tool calls by this name."""
+INPUTS = "the inputs stand behind the model, hc.count(model, x)"
+SIZES = "a size is input_size, as (1, 3, 224, 224)"
+BATCH = "the batch is the first number of a size, as (8, 3, 224, 224)"
+PRINTED = "the result prints every column"
+ARGUMENTS = {
+    "device": "the model runs where its weights are, and model.to(device) moves it",
+    "dtype": "dtypes are the types of sizes",
+    "depth": "hc.summary has depth",
+    "mode": "training=True runs in train mode",
+    "cache_forward_pass": "each call runs the model",
+    **dict.fromkeys(("batch_size", "batch_dim"), BATCH),
+    **dict.fromkeys(("input_data", "inputs", "args", "example_inputs"), INPUTS),
+    **dict.fromkeys(("input_shape", "input_res", "input_sizes"), SIZES),
+    **dict.fromkeys(("custom_ops", "custom_modules_hooks"), "formulas are the MACs of an operator by its name"),
+    **dict.fromkeys(("verbose", "col_names", "col_width", "row_settings"), PRINTED),
+    **dict.fromkeys(("as_strings", "print_per_layer_stat", "print_results", "output_as_string"), PRINTED),
+}
+"""What to do in place of an argument that another tool has."""
+
+
+def attribute_error(owner: type, name: str) -> AttributeError:
+    """Return the error of an attribute that ``owner`` does not have, with the one that is meant."""
+    known = [one for one in dir(owner) if not one.startswith("_")]
+    if name.startswith("_"):
+        hint = ""
+    elif name in ATTRIBUTES:
+        hint = f"; it has .{ATTRIBUTES[name]}"
+    else:
+        hint = did_you_mean(name, known)
+    return AttributeError(f"{owner.__name__} has no attribute {name!r}{hint}")
+
+
+def argument_error(taker: str, unknown: Iterable[str], known: Iterable[str]) -> TypeError:
+    """Return the error of arguments that ``taker`` does not take; it takes ``known`` ones."""
+    names, known = list(unknown), list(known)
+    hints = dict.fromkeys(ARGUMENTS[name] for name in names if name in ARGUMENTS)
+    near = [did_you_mean(name, known) for name in names if name not in ARGUMENTS]
+    return TypeError(f"{taker} takes no {', '.join(names)}{''.join(f'; {hint}' for hint in hints)}{''.join(near)}")
