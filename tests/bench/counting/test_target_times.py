@@ -2,8 +2,9 @@
 
 import pytest
 
+from headcount.bench.accounts import Assumptions
+from headcount.bench.closed_form.times import time_table
 from headcount.bench.counting.kernels import record_target
-from headcount.bench.counting.target_times import time_table
 from headcount.bench.hardware import HARDWARE
 from headcount.bench.targets.target import Target
 
@@ -42,7 +43,7 @@ def test_kernels_are_those_of_a_run(model):
 
 
 def test_module_has_times_of_both_passes(model):
-    table = time_table(Target(f"{model}:make"), HARDWARE["h100"])
+    table = time_table(Target(f"{model}:make"), HARDWARE["h100"], Assumptions())
     forward, training = table.rows
     assert 0 < forward.least_ms < forward.expected_ms < training.expected_ms
     assert "of a run in bfloat16" in table.above[0] and forward.kernels == 3
