@@ -93,10 +93,10 @@ class LatencyRecord(Record):
         sets: number of input sets, whose used ones have ``rotated_bytes``.
         roofline_ms: the bound by ``peaks``.
         noise_floor: time over that of the same code, of samples as ``timed_by``; ``noise_floor_wall`` of wall time.
-        to_mha: time over that of MHA of the same model width; ``to_inner`` of the same inner width.
+        to_mha: time over that of MHA of the same model width.
         overhead: time over that of dense MQA of the same K and D.
         to_dense: time over that of the layer with every head, or of the dense model.
-        telemetry: ranges of the GPU's clock, power and temperature.
+        telemetry: the range of the GPU's clock, and the blocks at a slow one.
         case_s: seconds of each step of the case: to prepare and check all its rows, to time and to profile them.
     """
 
@@ -146,9 +146,6 @@ class LatencyRecord(Record):
     to_mha: Interval | None = None
     to_mha_by: str | None = None
     to_mha_verdict: str | None = None
-    to_inner: Interval | None = None
-    to_inner_by: str | None = None
-    to_inner_verdict: str | None = None
     overhead: Interval | None = None
     overhead_by: str | None = None
     overhead_verdict: str | None = None

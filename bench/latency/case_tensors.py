@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from headcount.bench.latency.timing_cases import ELEMENT_BYTES, ROTATED_BYTES, TimingCase
-from headcount.models.build import build, example_inputs
+from headcount.models.build import build, example_inputs, tie_weights
 from headcount.models.cache import KeyValueCache
 from headcount.models.configs.base import AttentionConfig, ModelConfig
 
@@ -66,8 +66,7 @@ class CaseTensors:
         # assign keeps the dtype of the state
         module = build(config, device="meta", impl=impl)
         module.load_state_dict(state, assign=True)
-        if hasattr(module, "tie_weights"):
-            module.tie_weights()
+        tie_weights(module)
         return module
 
     def _state(self, config: Config) -> Mapping[str, Tensor]:

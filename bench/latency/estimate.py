@@ -119,18 +119,24 @@ def kernels_of(case: TimingCase, spec: ImplSpec) -> tuple[list[Kernel], str]:
 
 def _row(case: TimingCase, spec: ImplSpec, hardware: Hardware) -> EstimateRow:
     done, (kernels, reason) = work(case, spec.executed), kernels_of(case, spec)
-    shape = dict(layer=spec.name, implementation=spec.impl, seq_len=case.seq_len, batch_size=case.batch_size)
     if reason:
-        moved = done.elements * case.element_bytes
-        bounds = bounds_s(done.macs, moved, Peaks.of(hardware, case.dtype))
-        numbers = dict(macs=done.macs, bytes=moved, launches=None, least_us=max(bounds.values()) / US, expected_us=None)
-        return EstimateRow(**shape, which=case.which, **numbers, reason=reason)
+        moved, launches, expected_us = done.elements * case.element_bytes, None, None
+        least_us = max(bounds_s(done.macs, moved, Peaks.of(hardware, case.dtype)).values()) / US
+    else:
+        moved = sum(kernel.times * kernel.bytes for kernel in kernels)
+        launches = sum(kernel.times for kernel in kernels)
+        least_us = model.least_us(kernels, hardware, case.dtype)
+        expected_us = model.load().expected_us(kernels, hardware, case.dtype)
     return EstimateRow(
-        **shape,
-        which=case.which,
+        spec.name,
+        spec.impl,
+        case.seq_len,
+        case.batch_size,
+        case.which,
         macs=done.macs,
-        bytes=sum(kernel.times * kernel.bytes for kernel in kernels),
-        launches=sum(kernel.times for kernel in kernels),
-        least_us=model.least_us(kernels, hardware, case.dtype),
-        expected_us=model.load().expected_us(kernels, hardware, case.dtype),
+        bytes=moved,
+        launches=launches,
+        least_us=least_us,
+        expected_us=expected_us,
+        reason=reason,
     )

@@ -2,6 +2,7 @@
 
 import gc
 import math
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -9,23 +10,32 @@ from itertools import pairwise
 from typing import Any
 
 import torch
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile, supported_activities
 
 from headcount.bench import records
 from headcount.bench.latency import correctness
 from headcount.bench.latency.capture import NotCaptured, capture, side_stream
 from headcount.bench.latency.case_tensors import CaseTensors
 from headcount.bench.latency.implementations import ImplSpec
-from headcount.bench.latency.kernel_times import profile_kernels
 from headcount.bench.latency.roofline import Peaks, bound, work
 from headcount.bench.latency.runs import Run, make_run, tensors
 from headcount.bench.latency.statistics import TRUSTED_BLOCKS, Ratio, paired_ratio, quantile, verdict
-from headcount.bench.latency.timing import OUT_OF_MEMORY, ImplFailed, TimedCall, format_status, interleave, is_lost
+from headcount.bench.latency.timing import (
+    OUT_OF_MEMORY,
+    ImplFailed,
+    TimedCall,
+    format_status,
+    interleave,
+    is_lost,
+    synchronize,
+)
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.bench.records import LatencyRecord
 
 POISON_BYTES = 2**28
 """Bytes that are filled with NaN before an implementation is checked on a GPU."""
-RATIOS = {"to_mha": "mha", "to_inner": "mha-inner", "overhead": "mqa", "to_dense": "dense"}
+RATIOS = {"to_mha": "mha", "overhead": "mqa", "to_dense": "dense"}
 """Ratio -> role of the row that is its denominator. ``overhead`` is that of routing, over dense MQA."""
 CASE_FIELDS = ("subject", "name", "seq_len", "batch_size", "dtype", "device", "routing", "which", "tokens")
 """Facts of a case that its records have too."""
@@ -192,6 +202,30 @@ def _profile(impls: Sequence[TimedImpl]) -> None:
     subjects = sorted((impl for impl in timed if impl.spec.role == "subject"), key=TimedImpl.median_s)
     for impl in (*subjects[:1], *(impl for impl in timed if impl.spec.role in PROFILED_ROLES)):
         impl.kernels = profile_kernels(impl.call, impl.case.device)
+
+
+def profile_kernels(call: Callable[[int], object], device: str) -> list[dict[str, Any]] | None:
+    """Return the name, the calls and the microseconds of each kernel of one call, longest first.
+
+    Kernels are those of the GPU; without one, operators of torch, each without those that it calls. None where the
+    profiler sees nothing or fails: a row is as good without its kernels.
+    """
+    on_gpu = device == "cuda" and ProfilerActivity.CUDA in supported_activities()
+    activity, kind = (ProfilerActivity.CUDA, DeviceType.CUDA) if on_gpu else (ProfilerActivity.CPU, DeviceType.CPU)
+    # the profiler reports each start and stop on stderr, as its most severe level
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    try:
+        with profile(activities=[activity], acc_events=True) as seen:
+            call(0)
+            synchronize(device)
+        events = [event for event in seen.key_averages() if event.device_type == kind]
+    except RuntimeError:
+        return None
+    found = []
+    for event in events:
+        us = event.self_device_time_total if on_gpu else event.self_cpu_time_total
+        found.append({"name": event.key, "calls": event.count, "us": round(us, 3)})
+    return sorted((kernel for kernel in found if kernel["us"] > 0), key=lambda kernel: -kernel["us"]) or None
 
 
 def _check_again(impl: TimedImpl) -> None:

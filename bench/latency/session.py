@@ -6,7 +6,7 @@ import math
 import sys
 import time
 import timeit
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -36,8 +36,6 @@ WARM_UP_S = 0.3
 """Seconds of products on a GPU before the first timed one, because its clock rises from idle."""
 SLOW = 0.9
 """A block whose clock is below this share of the run's median is marked."""
-CLOCK = "sm_clock_mhz"
-FIELDS = {CLOCK: torch.cuda.clock_rate, "power_mw": torch.cuda.power_draw, "temperature_c": torch.cuda.temperature}
 
 
 class TimingSession:
@@ -63,7 +61,7 @@ class TimingSession:
         self.unusable = ""
         self.environ, self.blocks = environ, blocks
         self._peaks: dict[str, Peaks | None] = {}
-        self._telemetry = Telemetry(environ["device_type"])
+        self._clock = Clock(environ["device_type"])
 
     def make_table(self, cases: Sequence[TimingCase]) -> Table[LatencyRecord]:
         """Return the table of ``cases``, which run as it is printed. UsageError where no record could be stored."""
@@ -113,13 +111,13 @@ class TimingSession:
                 raise RuntimeError(self.parent["reason"])
             peaks = self.peaks_of(case.dtype, case.device) if blocks else None
             found = measure.measure_case(
-                case, peaks, environ=self.environ, blocks=blocks, on_block=self._telemetry.sample, shared=self.shared
+                case, peaks, environ=self.environ, blocks=blocks, on_block=self._clock.sample, shared=self.shared
             )
         except Exception as error:
             status = format_status(error)
             impls = [measure.TimedImpl(spec.label, None, case=case, spec=spec, status=status) for spec in case.impls()]
             found = [impl.record(None, blocks, self.environ) for impl in impls]
-        telemetry = self._telemetry.summary()
+        telemetry = self._clock.summary()
         self.done[case.key] = [replace(record, telemetry=telemetry) for record in found]
         if self.path:
             records.append(self.path, *self.done[case.key])
@@ -174,41 +172,39 @@ def environment_of(args: argparse.Namespace, argv: Sequence[str]) -> dict[str, A
     return environ
 
 
-class Telemetry:
-    """Clock, power and temperature of the GPU between the blocks of a case; none on a CPU. Nothing is set.
+class Clock:
+    """Clock of the GPU between the blocks of a case; none on a CPU, and where it cannot be read. Nothing is set.
 
-    One object serves all cases of a run. A field that cannot be read is left out, as all are without nvidia-ml-py.
+    One object serves all cases of a run.
     """
 
-    def __init__(self, device: str, fields: Mapping[str, Callable[[], int]] = FIELDS) -> None:
-        """``fields``: functions that read a value of the current GPU, by name."""
-        self.fields = dict(fields) if device == "cuda" else {}
-        self.clocks: list[int] = []
-        self.samples: list[dict[str, int]] = []
+    def __init__(self, device: str, read: Callable[[], int] = torch.cuda.clock_rate) -> None:
+        """``read`` returns the clock of the current GPU in MHz; without nvidia-ml-py it fails."""
+        self._read = read if device == "cuda" else None
+        self._run: list[int] = []
+        self._case: dict[int, int] = {}
 
     def sample(self, block: int) -> None:
-        """Read every field that can be read, after ``block``."""
-        found = {"block": block}
-        for name, read in list(self.fields.items()):
-            try:
-                found[name] = read()
-            except Exception:
-                # an unsupported field would fail each time
-                del self.fields[name]
-        self.samples.append(found)
-        self.clocks += [found[CLOCK]] if CLOCK in found else []
+        """Read the clock after ``block``."""
+        if self._read is None:
+            return
+        try:
+            self._case[block] = self._read()
+        except Exception:
+            # it would fail each time
+            self._read = None
+        else:
+            self._run.append(self._case[block])
 
     def summary(self) -> dict[str, Any] | None:
-        """Return the minimum and maximum of each field, and the blocks at a slow clock, since the last summary; None
-        where nothing was read."""
-        samples, self.samples = self.samples, []
-        if not samples or not self.fields:
+        """Return the range of the clock since the last summary, and the blocks at a slow one; None without any."""
+        clocks, self._case = self._case, {}
+        if not clocks:
             return None
-        values = {name: [sample[name] for sample in samples] for name in self.fields}
-        slow = SLOW * median(self.clocks or [0])
+        slow = SLOW * median(self._run)
         return {
-            **{name: {"min": min(own), "max": max(own)} for name, own in values.items()},
-            "slow_blocks": [sample["block"] for sample in samples if sample.get(CLOCK, slow) < slow],
+            "sm_clock_mhz": {"min": min(clocks.values()), "max": max(clocks.values())},
+            "slow_blocks": [block for block, clock in clocks.items() if clock < slow],
         }
 
 

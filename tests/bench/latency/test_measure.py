@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from headcount.bench.latency import case_tensors, correctness, kernel_times, measure, timing_cases
+from headcount.bench.latency import case_tensors, correctness, measure, timing_cases
 from headcount.bench.latency.implementations import ImplSpec
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.bench.records import LatencyRecord
@@ -100,7 +100,7 @@ def test_failing_profiler_leaves_row_timed(layers, monkeypatch):
     def fail(**_):
         raise RuntimeError("CUPTI is not permitted")
 
-    monkeypatch.setattr(kernel_times, "profile", fail)
+    monkeypatch.setattr(measure, "profile", fail)
     found = measure_layer().values()
     assert {record.status for record in found} == {"timed"} and not any(record.kernels for record in found)
 

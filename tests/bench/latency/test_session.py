@@ -171,26 +171,27 @@ def test_failed_peaks_leave_no_bound(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().err.count("no peak rates of float64, so no roofline bounds: out of memory\n") == 1
 
 
-def make_telemetry(**fields):
-    """Return telemetry whose fields read one value after another; an exception is raised."""
-    return session.Telemetry("cuda", {name: Mock(side_effect=values) for name, values in fields.items()})
+def make_clock(*values):
+    """Return a clock that reads one value after another; an exception is raised."""
+    return session.Clock("cuda", Mock(side_effect=values))
 
 
-def summary_of(telemetry, blocks):
+def summary_of(clock, blocks):
     for block in range(blocks):
-        telemetry.sample(block)
-    return telemetry.summary()
+        clock.sample(block)
+    return clock.summary()
 
 
-def test_summary_has_range_of_fields_that_can_be_read():
-    telemetry = make_telemetry(power_mw=[5, RuntimeError("GPU is lost"), 9], temperature_c=[40, 42, 41])
-    assert summary_of(telemetry, 3) == {"temperature_c": {"min": 40, "max": 42}, "slow_blocks": []}
-    assert summary_of(make_telemetry(power_mw=[NotImplementedError()]), 2) is None
-    assert summary_of(session.Telemetry("cpu"), 2) is None
+def test_clock_that_fails_is_not_read_again():
+    clock = make_clock(1500, 1800, RuntimeError("GPU is lost"), 1700)
+    assert summary_of(clock, 4) == {"sm_clock_mhz": {"min": 1500, "max": 1800}, "slow_blocks": []}
+    assert summary_of(clock, 1) is None
+    assert summary_of(make_clock(NotImplementedError()), 2) is None
+    assert summary_of(session.Clock("cpu"), 2) is None
 
 
 def test_slow_blocks_are_below_the_run_clock():
     """The second case runs a block at 1500 MHz, below 0.9 of the 1800 MHz of the first case."""
-    telemetry = make_telemetry(sm_clock_mhz=[1800] * 5 + [1800, 1500, 1799])
-    assert summary_of(telemetry, 5)["slow_blocks"] == []
-    assert summary_of(telemetry, 3)["slow_blocks"] == [1]
+    clock = make_clock(*[1800] * 6, 1500, 1799)
+    assert summary_of(clock, 5)["slow_blocks"] == []
+    assert summary_of(clock, 3)["slow_blocks"] == [1]
