@@ -143,7 +143,7 @@ def _rules(args: argparse.Namespace) -> Result:
     refuse(args, ("input", "dtype", "counter", "device"), "--rules")
     target = parse_target(text, args)
     found = entries.compare_rules(Case.of(target.spec, target.settings, target.lengths, called=text), args.rules)
-    return Result([entries.rules_table(found)], lambda: entries.rules_sentence([found]), remark=peak_memory)
+    return Result([entries.rules_table(found)], lambda: entries.rules_sentence(found), remark=peak_memory)
 
 
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:

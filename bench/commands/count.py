@@ -108,7 +108,6 @@ def _survey(args: argparse.Namespace) -> Result:
     check(args.columns, given)
     if args.plot:
         check_format(args.plot)
-        require_package("matplotlib")
     human = args.format in ("md", "latex") and args.unit == AUTO
     found = survey.table(args, varied, given, human)
     if args.plot:
@@ -135,13 +134,10 @@ def _cases(args: argparse.Namespace) -> list[Case]:
     return found
 
 
-def _names_configuration(text: str) -> bool:
-    return is_configuration(split(text)[0])
-
-
 def _closed_forms(args: argparse.Namespace) -> Result:
     """Return the ledger of each preset, and the columns of all."""
-    of_module = [name for name in MODULE if name != "dtype" or not all(map(_names_configuration, args.target))]
+    has_types = all(is_configuration(split(text)[0]) for text in args.target)
+    of_module = [name for name in MODULE if name != "dtype" or not has_types]
     refuse(args, (*of_module, "backward", "device", "reduce_bytes"), "closed forms")
     given, cases = assumptions_of(args, has_times=True), _cases(args)
     check(args.columns, given)
@@ -210,7 +206,6 @@ def _module(args: argparse.Namespace) -> Result:
     check(args.columns, given)
     if args.plot:
         check_format(args.plot)
-        require_package("matplotlib")
     require_package("torch")
     check_device(args.device)
     tools = [name for name in counters if name in registry.tools()]

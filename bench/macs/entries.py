@@ -154,10 +154,7 @@ def rules_table(found: RuleComparison) -> Table[RuleRow]:
     return Table(f"{case.name}-rules", title, columns, found.rows, notes, facts=facts)
 
 
-def rules_sentence(comparisons: Sequence[RuleComparison]) -> str:
-    """Return what each rule counts of each model."""
-    parts = []
-    for found in comparisons:
-        total, (a, b) = found.rows[-1], found.rules
-        parts.append(f"{found.case.name}: {total.a:,} FLOPs per token by {a.name}, {total.b:,} by {b.name}")
-    return f"{'; '.join(parts)}."
+def rules_sentence(found: RuleComparison) -> str:
+    """Return what each rule counts of the model."""
+    total, (a, b) = found.rows[-1], found.rules
+    return f"{found.case.name}: {total.a:,} FLOPs per token by {a.name}, {total.b:,} by {b.name}."

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from headcount.bench.errors import UsageError
+from headcount.bench.errors import UsageError, require_package
 from headcount.bench.output.files import write
 
 FORMATS = ("svg", "png", "pdf")
@@ -23,10 +23,14 @@ def drawing() -> ModuleType:
 
 
 def check_format(path: str) -> str:
-    """Return the format of a plot. Raises UsageError for an ending that is none of FORMATS."""
+    """Return the format of a plot.
+
+    Raises UsageError for an ending that is none of FORMATS, and EnvironmentMissing without matplotlib.
+    """
     form = Path(path).suffix[1:]
     if form not in FORMATS:
         raise UsageError(f"a plot is a file ending in {', '.join(f'.{one}' for one in FORMATS)}, not {path!r}")
+    require_package("matplotlib")
     return form
 
 
@@ -34,8 +38,7 @@ def check_format(path: str) -> str:
 def figure(path: str, width: float, height: float, rows: int = 1) -> Iterator[tuple[Any, Any]]:
     """Yield a figure of this size in inches and its axes, an array for several ``rows``, then write it to ``path``.
 
-    Raises UsageError for an ending that is none of FORMATS and for a path that cannot be written, EnvironmentMissing
-    without matplotlib.
+    Raises what check_format does, and UsageError for a path that cannot be written.
     """
     form = check_format(path)
     pyplot, drawn = drawing(), io.BytesIO()
