@@ -218,12 +218,17 @@ def count_model(library: str, model: str) -> ModelCost:
             return ModelCost(library, model, state=NOT_BUILT, reason=_phrase(error))
         row, reason = ModelCost(library, model), ""
         for followed in range(len(ASKED) + 1):
-            options = " ".join(f"--{name.replace('_', '-')} {size}" for name, size in target.lengths.items())
+            given = {**target.lengths, **({"formula_set": target.formula_set} if target.formula_set else {})}
+            options = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in given.items())
             row = replace(row, options=options, followed=followed)
             try:
                 return _counted(row, _count(target))
             except Exception as error:
                 reason = _phrase(error).replace(f"{folder}/", "")
+                advice = re.search(r"--formula-set (\w+) counts", str(error))
+            if advice and not target.formula_set:
+                target = replace(target, formula_set=advice[1])
+                continue
             asked = _asked(reason, target)
             if not asked:
                 break
@@ -265,8 +270,17 @@ def _failure(build: Callable[[], Any]) -> str | None:
 
 
 def _count(target: Target) -> Count:
+    from headcount.bench.counting import devices
     from headcount.bench.counting.module import count
 
+    place = devices.tool_device
+
+    def place_without_values(tool: Any, model: Any, *args: Any) -> Any:
+        where, why = place(tool, model, *args)
+        return (devices.FAKE if where == "cpu" and devices.META in model.device else where), why
+
+    # a model without weights dispatches what it does on the CPU, and nothing is computed
+    devices.tool_device = place_without_values
     # a number of the cache is one byte: its bytes are numbers
     given = Assumptions(element_bytes=1)
     return count(target, ("torch",), columns=("kv_token_bytes",), given=given, roots={})
