@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._subclasses import fake_tensor
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map_only
 
@@ -62,14 +63,29 @@ def copy_module(module: nn.Module, convert: Callable[[Tensor], Tensor]) -> nn.Mo
         memo[id(parameter)] = _parameter(convert(parameter.detach()), parameter.requires_grad)
     for buffer in module.buffers():
         memo[id(buffer)] = convert(buffer.detach())
-    # the weights of torch.nn.utils.weight_norm, which are computed: Python copies leaves only
-    for value in (value for part in module.modules() for value in vars(part).values()):
-        if isinstance(value, Tensor) and not value.is_leaf:
-            memo[id(value)] = convert(value.detach()).requires_grad_(value.requires_grad)
-    copied = copy.deepcopy(module, memo)
+    with _Converted(convert):
+        copied = copy.deepcopy(module, memo)
     if not isinstance(copied, nn.Module):
         raise TypeError(f"the __deepcopy__ of {type(module).__name__} returns no module, but {type(copied).__name__}")
     return copied
+
+
+class _Converted(TorchFunctionMode):
+    """Convert, of the tensors of a copied module that are no parameters or buffers, those that Python does not copy.
+
+    They have no values, as tables of positions in a list, or are computed, as weights of torch.nn.utils.weight_norm.
+    """
+
+    def __init__(self, convert: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self._convert = convert
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function is Tensor.__deepcopy__ and (args[0].is_meta or not args[0].is_leaf):
+            tensor, memo = args
+            memo[id(tensor)] = self._convert(tensor.detach()).requires_grad_(tensor.requires_grad)
+            return memo[id(tensor)]
+        return function(*args, **(kwargs or {}))
 
 
 def _parameter(tensor: Tensor, requires_grad: bool) -> Tensor:
@@ -112,7 +128,7 @@ class FakeWeights(fake_tensor.FakeTensorMode):
             if not _without_values((args, kwargs)):
                 raise
             return self._draw(func, args, kwargs or {})
-        has_integers = any(not leaf.is_floating_point() for leaf in tensors_of(out))
+        has_integers = any(not is_real(leaf) for leaf in tensors_of(out))
         return self._draw(func, args, kwargs or {}) if has_integers and _without_values((args, kwargs)) else out
 
     def _draw(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -126,7 +142,7 @@ class FakeWeights(fake_tensor.FakeTensorMode):
 
         with _disable_current_modes():
             out = func(*tree_map_only(Tensor, draw, args), **tree_map_only(Tensor, draw, kwargs))
-        return tree_map_only(Tensor, lambda one: self.without_values(one) if one.is_floating_point() else one, out)
+        return tree_map_only(Tensor, lambda one: self.without_values(one) if is_real(one) else one, out)
 
     def without_values(self, tensor: Tensor) -> fake_tensor.FakeTensor:
         """Return a tensor of this mode that says that it is on the CPU."""
@@ -141,7 +157,7 @@ def is_real(tensor: Tensor) -> bool:
 def _without_values(inputs: Any) -> bool:
     """Return whether tensors of ``inputs`` have no values, and all of these are numbers that can be drawn."""
     fakes = [tensor for tensor in tensors_of(inputs) if isinstance(tensor, fake_tensor.FakeTensor)]
-    return bool(fakes) and all(tensor.is_floating_point() for tensor in fakes)
+    return bool(fakes) and all(map(is_real, fakes))
 
 
 def _positions(indices: Iterable[Tensor | None]) -> list[Tensor | None]:

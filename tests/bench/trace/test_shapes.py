@@ -7,6 +7,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 from headcount.bench.counting.copies import FakeWeights, with_fake_weights
+from headcount.bench.counting.run import count_contractions
 from headcount.bench.trace import shapes
 from headcount.bench.trace.events import tensors_in
 from headcount.bench.trace.record import record
@@ -126,6 +127,33 @@ def test_fake_results_match_real_ones(call):
 
     assert [event.name for event in fake.operations()] == [event.name for event in real.operations()]
     assert facts(fake) == facts(real)
+
+
+class Tables(nn.Module):
+    """A weight turned by complex numbers in a list, which are no buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(6, 5, 8))
+        angles = torch.ones(5, 4)
+        self.tables, self.scale = [torch.polar(angles, angles)], [torch.tensor(3.0)]
+
+    def forward(self, y):
+        turned = torch.view_as_complex(self.weight.unflatten(-1, (4, 2))) * self.tables[0]
+        return torch.view_as_real(turned).flatten(2) @ self.weight[0].T * self.scale[0].item() * y
+
+
+def test_tables_of_a_copied_module_are_complex():
+    module = Tables()
+    macs = count_contractions(record(module, (torch.ones(1),), {})).macs
+    module = module.to("meta")
+    module.tables = [one.to("meta") for one in module.tables]
+    mode = FakeWeights(0)
+    copied = with_fake_weights((module, (torch.ones(1),), {}), mode)
+    assert isinstance(copied[0].tables[0], FakeTensor) and module.tables[0].is_meta
+    assert count_contractions(record(*copied)).macs == macs == 6 * 5 * 5 * 8
+    # numbers with values keep them, and nothing is drawn for complex ones
+    assert copied[0].scale[0].item() == 3 and not mode.has_drawn
 
 
 def test_drawn_numbers_are_drawn_again():
