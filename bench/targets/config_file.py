@@ -97,20 +97,32 @@ def build_from_config(
     window, absent = _own_window(settings), tuple(maker.absent)
     has_cache = getattr(settings, "use_cache", False) is True
     made_inputs = maker.finish()
-    failure = partial(_failure, model, name, made_inputs) if name == "transformers" else None
+    failure = partial(_failure, model, name, made_inputs)
     return Built(model, (), made_inputs, tuple(notes), versions, window, absent, is_chosen, has_cache, failure)
 
 
 def _failure(model: nn.Module, library: str, inputs: Mapping[str, Any], error: BaseException) -> str | None:
     """Return why the library itself does not run a model, which raised ``error``; None where that is not known."""
-    reason = _failure_of_text(model) or _failure_of_channels(inputs, error)
+    while error.__cause__:
+        error = error.__cause__
+    reason = _failure_of_code(error)
+    # trial runs choose inputs of diffusers, and layers may refuse those that were found
+    if library == "transformers":
+        reason = reason or _failure_of_text(model) or _failure_of_channels(inputs, error)
     return reason and f"{library} itself does not run {reason}; --set FIELD=VALUE may help"
+
+
+def _failure_of_code(error: BaseException) -> str | None:
+    """Return what the library's own code says that it lacks: a branch, or a part that the configuration leaves out."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    is_raised = (last.line or "").startswith("raise ") and f"{os.sep}torch{os.sep}" not in last.filename
+    says_so = is_raised and isinstance(error, NotImplementedError)
+    calls_nothing = isinstance(error, TypeError) and str(error) == "'NoneType' object is not callable"
+    return f"this configuration: {type(error).__name__}: {error}" if says_so or calls_nothing else None
 
 
 def _failure_of_channels(inputs: Mapping[str, Any], error: BaseException) -> str | None:
     """Return which convolution reads other channels than it has. Those of its first layers alone are of the inputs."""
-    while error.__cause__:
-        error = error.__cause__
     given = [value.shape for value in inputs.values() if isinstance(value, Tensor)]
     for frame, _ in traceback.walk_tb(error.__traceback__):
         layer, tensor = frame.f_locals.get("self"), frame.f_locals.get("input")
@@ -135,6 +147,7 @@ def _failure_of_text(model: nn.Module) -> str | None:
         with torch.no_grad():
             part(**inputs)
     except NotImplementedError:
+        # torch has no rule for an operation on meta, which says nothing of the library
         return None
     except Exception as error:
         if "meta" in str(error):

@@ -5,9 +5,12 @@ number of its channels are those that the first layer takes which reads it: tria
 """
 
 import copy
+import heapq
+import math
 import re
+import traceback
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -15,7 +18,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from headcount.bench.targets.model_inputs import Inputs, _first
+from headcount.bench.targets.model_inputs import Inputs, first_field
 
 TEXT_TOKENS = 512
 """Tokens of a text where neither the user nor the configuration gives them, as T5's in Flux and Wan."""
@@ -33,22 +36,26 @@ MAX_SIDE = 4096
 """The most pixels along a side: a longer sample_size is that of a sound."""
 CHANNELS = 16
 """Channels of an input before the layer that reads it is known."""
-RUNS = 100
-"""The most trial runs."""
+MAX_VALUES = 2**16
+"""Elements up to which inputs keep their values in trial runs."""
+RUNS, CALLS = 500, 50_000
+"""The most trial runs, and the most calls in all of them."""
 
 TIMES = ("B:long", "BF:long", "BN:long", "B1F:long")
-LATENTS = ("BNC", "BCHW", "BCFHW", "BFCHW", "BC1HW", "BCT", "BFHWC", "BTC", "BPC", "BC")
-SPECTRA = ("BCTM", "BCT")
-CONDITIONS = ("BNC", "BCHW", "BChw", "BCFHW", "BFCHW", "BCEHW", "BCFhw", "BCT", "BTC")
-TEXTS = ("BSC", "BC", "BLSC", "BSLC", "B1SC", "XSC", "BPC")
+LATENTS = ("BNC", "BCHW", "BCFHW", "BFCHW", "BC1HW", "BCT", "BFHWC", "BTC", "BPC", "BNCpqr", "BC")
+SPECTRA = ("BCTM", "BCT", "Bt")
+CONDITIONS = ("BNC", "BCHW", "BChw", "BCFHW", "BFCHW", "BCEHW", "BCFhw", "BCGhw", "BCT", "BTC")
+TEXTS = ("BSC", "BLSC", "BSLC", "B1SC", "XSC", "BPC", "BTC")
 VECTORS = ("BC", "B1C")
 MASKS = ("BS:long", "BS:bool", "BN:long", "BN:bool")
 """Layouts, the likeliest first: an axis a letter, then the type where it is not that of the weights.
 
 B batch, C channels, N places of an image or a film, H and W its latents along a side, h and w its pixels, F frames, E
-frames after the first, X frames of the batch, T time of a sound, M bins of its spectrum, S places of a text, L layers
-of the model that made its embeddings, P places of text and image, Q with those of a sound, A axes of a position, D
-channels of all heads, I numbers that describe an image, and digits. The type "no" is a mask that selects nothing.
+frames after the first, G those of a film whose latents E are, X frames of the batch, p, q and r sides of a patch, T
+time of a sound, t its samples, M bins of its spectrum, S places of a text, L layers of the model that made its
+embeddings, P places of text and image, Q with those of a sound, V of a text with one for four of an image, A axes of a
+position, D channels of all heads, I numbers that describe an image, and digits. The type "no" is a mask that selects
+nothing, "image" one of an image after a text.
 """
 _KINDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"^(t|fps|ofs|sigma)$|timestep(_r|_ratio)?$|_time$", TIMES),
@@ -62,18 +69,20 @@ _KINDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"^position_ids$", ("PA:long", "BPA:long", "QA:long")),
     (r"^text_rope_pos$", ("S:long",)),
     (r"rotary_emb(edding)?$", ("BND", "ND")),
-    (r"^indices_|^segment_ids$|^indicator$", ("BF:long", "BP:long")),
-    (r"_indices$|_tags$", ("Q:long", "N:long", "S:long")),
+    (r"^indices_|^segment_ids$|^indicator$", ("BF:long", "F:long", "BP:long")),
+    (r"^video_indices$", ("N:long",)),
+    (r"^(audio|text)_indices$", ("S:long",)),
+    (r"_indices$|_tags$", ("Q:long",)),
     (r"_lens$", ("B:long",)),
     (r"input_ids$|token_ids?$", ("BS:long", "BN:long", "BHW:long")),
     (r"_drop$", ("BN:no",)),
-    (r"^img_mask$", ("BS:no",)),
+    (r"^img_mask$", ("BV:image",)),
     (r"^condition(ing)?_mask$", ("B1FHW",)),
     (r"^padding_mask$", ("B1HW", "BN:bool")),
     (r"mask(_\d)?$", MASKS),
     (r"^(hidden_states|sample|latents|z|x|mel)$", LATENTS),
     (r"cond$|latents$|^(pose|control)_hidden_states$|pixel_values$", CONDITIONS),
-    (r"pooled|proj_embedding$|^global_", VECTORS),
+    (r"pooled|proj_embedding$|image_embeddings$|^global_", VECTORS),
     (r"hidden_states|embeds$|embeddings$|feats$|_bth$|^text_encoder_layers$", TEXTS),
 )
 """Layouts of an input by its name."""
@@ -115,22 +124,39 @@ class Candidate:
         """The letters of the present layout."""
         return self.layout.partition(":")[0]
 
-    def make(self, dtype: torch.dtype, device: str) -> Any:
-        """Return the input. Whole numbers are on the CPU, where ``forward`` may read them."""
+    def make(self, dtype: torch.dtype) -> Any:
+        """Return the input."""
         name = self.layout.partition(":")[2]
         sizes = [self.channels if axis == "C" else self.sizes[axis] for axis in self.axes]
-        if name == "no":
-            return torch.zeros(sizes, dtype=torch.bool)
+        if name in ("no", "image"):
+            first = self.sizes["S"] if name == "image" else sizes[-1]
+            return (torch.arange(sizes[-1]) >= first).expand(sizes)
         dtype = getattr(torch, name) if name else dtype
-        device = device if dtype.is_floating_point else "cpu"
         if self.listed is None:
-            return torch.ones(sizes, dtype=dtype, device=device)
+            return torch.ones(sizes, dtype=dtype)
         sizes = sizes if self.listed else sizes[1:]
-        return [torch.ones(sizes, dtype=dtype, device=device) for _ in range(self.listed or self.sizes["B"])]
+        return [torch.ones(sizes, dtype=dtype) for _ in range(self.listed or self.sizes["B"])]
 
 
 Candidates = dict[str, Candidate]
 """Inputs by name."""
+
+
+@dataclass(order=True)
+class Attempt:
+    """Inputs with which a model failed.
+
+    Attributes:
+        rank: the less, the further the run came; then the order of the runs.
+        inputs: the inputs.
+        error: what was raised, with the lines of the code.
+        others: inputs that may let a run come further.
+    """
+
+    rank: tuple[int, ...]
+    inputs: Candidates = field(compare=False)
+    error: str = field(compare=False)
+    others: Iterator[Candidates] = field(compare=False)
 
 
 class _Misread(Exception):
@@ -183,8 +209,10 @@ class Readers(TorchFunctionMode):
                     self.sizes.setdefault(name, sizes)
             if self.wrong():
                 raise _Misread(*self.wrong())
-        # numbers keep their values until they meet a tensor that has none
-        if any(tensor.is_meta for tensor in tensors):
+        # small inputs keep their values until they meet a tensor that has none
+        if any(tensor.is_meta for tensor in tensors) or sum(tensor.numel() for tensor in tensors) > MAX_VALUES:
+            if function in (Tensor.__getitem__, Tensor.__setitem__):
+                args = (args[0], _positions(args[1]), *args[2:])
             args, kwargs = tree_map(_on_meta, (args, kwargs))
         result = function(*args, **kwargs)
         if names:
@@ -194,6 +222,15 @@ class Readers(TorchFunctionMode):
 
 def _tensors(tree: Any) -> Iterable[Tensor]:
     return (leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor))
+
+
+def _positions(index: Any) -> tuple[Any, ...]:
+    """Return an index with the positions that its masks with values select."""
+    found: list[Any] = []
+    for part in index if isinstance(index, tuple) else (index,):
+        has_values = isinstance(part, Tensor) and part.dtype == torch.bool and not part.is_meta
+        found += part.nonzero(as_tuple=True) if has_values else (part,)
+    return tuple(found)
 
 
 def _on_meta(value: Any) -> Any:
@@ -214,6 +251,13 @@ def _layer_sizes(function: Any, args: tuple, kwargs: Mapping[str, Any]) -> list[
         return [(read.shape[-1], tuple(weight)[-1])]
     if name in ("mul", "__mul__", "__rmul__") and isinstance(weight, nn.Parameter) and weight.dim() == 1:
         return [(read.shape[-1], weight.shape[0])]
+    if name in ("add", "__add__", "mul", "__mul__") and isinstance(weight, Tensor) and read.dim() and weight.dim():
+        sizes = read.shape[-1], weight.shape[-1]
+        return [] if sizes[0] == sizes[1] or 1 in sizes else [sizes]
+    if name in ("reshape", "view"):
+        shape = weight if isinstance(weight, list | tuple) else args[1:]
+        numbers = read.numel(), math.prod(size for size in shape if isinstance(size, int))
+        return [] if numbers[0] == numbers[1] or -1 in shape else [numbers]
     if name.startswith("conv"):
         groups = kwargs.get("groups", args[6] if len(args) > 6 else 1)
         channels = weight.shape[0] if "transpose" in name else weight.shape[1] * groups
@@ -231,7 +275,7 @@ class LatentInputs(Inputs):
         self._add_values()
         candidates, optional = {}, []
         for name in self.signature.parameters:
-            has_field = any(_first(self.config, field) for field in _IF_FIELD.get(name, ()))
+            has_field = any(first_field(self.config, field) for field in _IF_FIELD.get(name, ()))
             if self._requires(name) or _USUAL.search(name) or has_field:
                 if candidate := self._candidate(name):
                     candidates[name] = candidate
@@ -240,32 +284,41 @@ class LatentInputs(Inputs):
         if all(self._has(name) or name in candidates for name in filter(self._requires, self.signature.parameters)):
             candidates = self._fit(candidates, optional)
         for name, candidate in candidates.items():
-            self.tensors[name] = candidate.make(self.dtype, "cpu")
+            self.tensors[name] = candidate.make(self.dtype)
         self._note_lengths("".join(one.axes for one in candidates.values()))
 
     def _axis_sizes(self) -> dict[str, int]:
         """Return the sizes of the axes of layouts, but for channels."""
         config, names = self.config, self.signature.parameters
         is_denoiser = self._is_denoiser = any(re.search(_KINDS[0][0], name) for name in names)
-        factor = VAE_FACTOR if is_denoiser or "sample" not in names and "x" not in names else 1
+        is_latent = is_denoiser or "sample" not in names and "x" not in names
+        factor = (first_field(config, "spatial_compression_ratio") or VAE_FACTOR) if is_latent else 1
         height, width = self._side(factor)
-        frames = self._assume("F", _first(config, "sample_frames", "num_frames"), FRAMES, "frames (--input)")
-        ratio = _first(config, "temporal_compression_ratio") if is_denoiser else None
+        # frames that are divided into chunks
+        chunks = sum(first_field(config, "chunk_partition") or ()) or None
+        given = first_field(config, "sample_frames", "num_frames")
+        frames = chunks or self._assume("F", given, FRAMES, "frames (--input)")
+        ratio = first_field(config, "temporal_compression_ratio") if is_latent else None
         frames = (frames - 1) // ratio + 1 if ratio else frames
         places = frames * height * width if "num_frames" in names else (height // 2) * (width // 2)
-        length = _first(config, "max_text_seq_length", "max_sequence_length", "text_len", "num_embeddings")
+        fields = ("max_text_seq_length", "max_sequence_length", "text_len", "num_embeddings", "max_position_embeddings")
+        length = first_field(config, *fields)
         text = self._optional("seq_len") or self._assume("S", length, TEXT_TOKENS, "tokens of a text (--seq-len)")
-        axes = _first(config, "axes_dims_rope", "axes_dims", "axes_dim_rope", "rope_axes_dim", "mrope_section")
-        described = _first(config, "projection_class_embeddings_input_dim", "micro_cond_embed_dim") or 1
-        described //= _first(config, "addition_time_embed_dim", "micro_cond_encode_dim") or 1
-        injected = _first(config, "injection_layer_ids") or ()
+        axes = first_field(config, "axes_dims_rope", "axes_dims", "axes_dim_rope", "rope_axes_dim", "mrope_section")
+        described = first_field(config, "projection_class_embeddings_input_dim", "micro_cond_embed_dim") or 1
+        described //= first_field(config, "addition_time_embed_dim", "micro_cond_encode_dim") or 1
+        injected = first_field(config, "injection_layer_ids") or ()
+        patch = first_field(config, "patch_size") or 1
+        patch = patch if isinstance(patch, list | tuple) and len(patch) == 3 else (1, patch, patch)
         return {
-            "B": self.batch, "X": self.batch * frames, "N": places, "E": frames - 1, "Q": places + 2 * text,
-            "D": (_first(config, "num_attention_heads") or 1) * (_first(config, "attention_head_dim") or 1),
-            "H": height, "W": width, "F": frames, "S": text, "P": text + places,
-            "h": height * VAE_FACTOR, "w": width * VAE_FACTOR, "T": self._time(is_denoiser),
-            "M": _first(config, "mel_bins") or 1, "L": _first(config, "num_text_layers") or 1 + len(injected),
-            "A": len(axes or "thw"), "I": described, "1": 1, "2": 2,
+            "t": self._samples(), "B": self.batch, "X": self.batch * frames, "N": places, "F": frames, "E": frames - 1,
+            "G": 4 * (frames - 2) + 1, "Q": places + 2 * text,
+            "D": (first_field(config, "num_attention_heads") or 1) * (first_field(config, "attention_head_dim") or 1),
+            "H": height, "W": width, "S": text, "P": text + places,
+            "h": height * VAE_FACTOR, "w": width * VAE_FACTOR, "T": self._time(),
+            "M": first_field(config, "mel_bins") or 1, "L": first_field(config, "num_text_layers") or 1 + len(injected),
+            "V": text + places // 4, "A": len(axes or "thw"), "I": described, "1": 1, "2": 2,
+            "p": patch[0], "q": patch[1], "r": patch[2],
         }  # fmt: skip
 
     def _side(self, factor: int) -> list[int]:
@@ -275,22 +328,29 @@ class LatentInputs(Inputs):
             if factor > 1:
                 self.notes.append(f"an image of {side} pixels has {side // factor} latents along a side")
             return [side // factor] * 2
-        size = _first(config, "sample_size")
+        size = first_field(config, "sample_size")
         if isinstance(size, int) and size > MAX_SIDE:
             size = None
-        if size is None and (height := _first(config, "sample_height")):
-            size = [height, _first(config, "sample_width") or height]
+        if size is None and (height := first_field(config, "sample_height")):
+            size = [height, first_field(config, "sample_width") or height]
         what = "pixels along a side" if factor == 1 else f"latents along a side of {IMAGE_SIZE} pixels"
         return self._sides(size or self._assume("H", None, IMAGE_SIZE // factor, f"{what} (--image-size)"))
 
-    def _time(self, is_denoiser: bool) -> int:
+    def _time(self) -> int:
         """Return samples of a wave, spectra or latents of a sound."""
-        rate = _first(self.config, "sampling_rate", "sample_rate")
-        if rate is None or is_denoiser:
-            return self._assume("T", _first(self.config, "sample_size"), SOUND_LATENTS, "latents of a sound (--input)")
-        seconds = self._optional("audio") or self._assume("T", None, SECONDS, "s of a sound (--audio)")
-        hop = _first(self.config, "mel_hop_length", "hop_length") if _first(self.config, "mel_bins") else None
-        return seconds * rate // (hop or 1)
+        samples = self._samples()
+        if not samples or "sample" not in self.signature.parameters or self._is_denoiser:
+            size = first_field(self.config, "sample_size")
+            return self._assume("T", size, SOUND_LATENTS, "latents of a sound (--input)")
+        hop = first_field(self.config, "mel_hop_length", "hop_length") if first_field(self.config, "mel_bins") else None
+        return samples // (hop or 1)
+
+    def _samples(self) -> int:
+        """Return samples of a wave; 0 where the configuration does not say how many a second has."""
+        rate = first_field(self.config, "sampling_rate", "sample_rate")
+        if rate is None:
+            return 0
+        return rate * (self._optional("audio") or self._assume("T", None, SECONDS, "s of a sound (--audio)"))
 
     def _assume(self, axis: str, given: Any, default: int, what: str) -> int:
         if isinstance(given, int):
@@ -300,7 +360,7 @@ class LatentInputs(Inputs):
 
     def _note_lengths(self, axes: str) -> None:
         """Note which lengths of the layouts were assumed; an option for another length was not used."""
-        used = {"T"} & {*axes}
+        used = {"T"} if {*axes} & {*"Tt"} else set()
         used |= {"S"} if {*axes} & {*"SPQ"} else set()
         used |= {"H"} if {*axes} & {*"NPQHh"} else set()
         used |= {"F"} if {*axes} & {*"FEX"} or "num_frames" in self.signature.parameters else set()
@@ -314,21 +374,24 @@ class LatentInputs(Inputs):
         """Add numbers and shapes: those of the film, and what a field of the configuration is called like."""
         sizes, config = self._sizes, self.config
         for name in filter(self._requires, self.signature.parameters):
-            value = _first(config, name, f"{name}s")
+            value = first_field(config, name, f"{name}s")
+            if isinstance(value, list | tuple) and not hasattr(config, name):
+                # a choice of several
+                value = value[0]
             if not _layouts(name) and value is not None:
                 self._add(name, lambda value=value: value)
             elif name == "visual_rope_pos":
-                patch = zip("FHW", _first(config, "patch_size"), strict=True)
+                patch = zip("FHW", first_field(config, "patch_size"), strict=True)
                 self._add(name, lambda patch=patch: tuple(torch.arange(sizes[axis] // side) for axis, side in patch))
         self._add("audio_num_frames", lambda: sizes["S"])
         if "hidden_states" in self.signature.parameters:
             for name, axis in (("num_frames", "F"), ("height", "H"), ("width", "W")):
                 self._add(name, lambda axis=axis: sizes[axis])
-        if "img_shapes" in self.signature.parameters:
+        for name in {"img_shapes", "shape_list"} & self.signature.parameters.keys():
             shape: Any = (1, sizes["H"] // 2, sizes["W"] // 2)
-            is_nested = "list[list" in str(self.signature.parameters["img_shapes"].annotation)
-            self._add("img_shapes", lambda: [[shape] if is_nested else shape] * self.batch)
-        if _first(config, "addition_embed_type") == "text_time":
+            is_nested = "list[list" in str(self.signature.parameters[name].annotation)
+            self._add(name, lambda shape=[shape] if is_nested else shape: [shape] * self.batch)
+        if first_field(config, "addition_embed_type") == "text_time":
             width = config.projection_class_embeddings_input_dim - 6 * config.addition_time_embed_dim
             pooled = {"text_embeds": self._floats(self.batch, width), "time_ids": self._floats(self.batch, 6)}
             self._add("added_cond_kwargs", lambda: pooled)
@@ -341,8 +404,8 @@ class LatentInputs(Inputs):
         layouts = _layouts(name)
         if name in self.tensors or not layouts:
             return None
-        channels = _first(self.config, *_WIDTHS.get(layouts, ()))
-        if layouts is LATENTS and _first(self.config, "mel_bins"):
+        channels = first_field(self.config, *_WIDTHS.get(layouts, ()))
+        if layouts is LATENTS and first_field(self.config, "mel_bins"):
             layouts = SPECTRA
         if channels is None and layouts in (LATENTS, SPECTRA):
             # of an autoencoder the first layer reads the input
@@ -352,7 +415,7 @@ class LatentInputs(Inputs):
         annotation = str(self.signature.parameters[name].annotation)
         listed = None
         if annotation == "<class 'list'>":
-            listed = sum(_first(self.config, field) or 0 for field in ("num_layers", "num_single_layers"))
+            listed = sum(first_field(self.config, field) or 0 for field in ("num_layers", "num_single_layers"))
         elif re.match(r"(typing\.)?[Ll]ist\[", annotation):
             listed = 0
         elif "rotary" in name:
@@ -361,25 +424,34 @@ class LatentInputs(Inputs):
         return Candidate(layouts, layouts[0], channels if is_known else CHANNELS, is_known, self._sizes, listed)
 
     def _fit(self, candidates: Candidates, optional: list[str]) -> Candidates:
-        """Return inputs with layouts and channels with which the model runs, and the optional ones that it needs."""
+        """Return inputs with layouts and channels with which the model runs, and the optional ones that it needs.
+
+        Those whose run came furthest are changed first, and returned where no run comes to its end.
+        """
         # a run may leave tensors without values in the modules
         self._trial = _share_tensors(self.model)
-        left = RUNS
-        found, readers, error = candidates, *self._run(candidates)
-        while error is not None and left:
-            for tried in self._alternatives(found, readers, error, optional):
-                left -= 1
-                now, problem = self._run(tried)
-                # an input that is not needed makes calls of its own
-                is_new = tried.keys() == found.keys() or problem != error
-                if problem is None or is_new and self._progress(tried, now) > self._progress(found, readers):
-                    found, readers, error = tried, now, problem
-                    break
-                if not left:
-                    break
-            else:
-                break
-        return found
+        seen: list[Candidates] = []
+        waiting: list[Attempt] = []
+        done: list[Attempt] = []
+        parent, changed, left = None, candidates, CALLS
+        while changed is not None and left > 0:
+            seen.append(changed)
+            readers, error = self._run(changed)
+            if error is None:
+                return changed
+            left -= CALLS // RUNS + readers.calls
+            # an optional input that changes nothing but the number of calls is not needed
+            if parent is None or changed.keys() == parent.inputs.keys() or error != parent.error:
+                others = self._alternatives(changed, readers, error, optional)
+                calls, is_placed = self._progress(changed, readers)
+                heapq.heappush(waiting, Attempt((-calls, -is_placed, len(seen)), changed, error, others))
+            changed = None
+            while waiting and changed is None:
+                parent = waiting[0]
+                changed = next((other for other in parent.others if other not in seen), None)
+                if changed is None:
+                    done.append(heapq.heappop(waiting))
+        return min([*done, *waiting]).inputs
 
     def _progress(self, candidates: Candidates, readers: Readers) -> tuple[int, int]:
         """Return how far a run came: its calls, and 0 where channels stand elsewhere than the last layer takes them.
@@ -393,7 +465,7 @@ class LatentInputs(Inputs):
     def _alternatives(
         self, candidates: Candidates, readers: Readers, error: str, optional: list[str]
     ) -> Iterator[Candidates]:
-        """Yield what may let a run come further: other channels, an optional input that is missing, another layout."""
+        """Yield what may let a run come further: other channels, an optional input, another layout, any given width."""
         wrong = readers.wrong()
         # what the configuration gives is changed last
         for name in sorted(wrong, key=lambda name: candidates[name].is_known):
@@ -409,6 +481,10 @@ class LatentInputs(Inputs):
             for layout in candidates[name].layouts:
                 if layout != candidates[name].layout:
                     yield {**candidates, name: replace(candidates[name], layout=layout)}
+        fields = vars(self.config).items()
+        widths = {one for field, one in fields if type(one) is int and field.endswith(("channels", "dim"))}
+        for name in (name for name in names if name not in readers.sizes and "C" in candidates[name].axes):
+            yield from ({**candidates, name: replace(candidates[name], channels=width)} for width in sorted(widths))
 
     def _resize(self, candidates: Candidates, name: str, readers: Readers) -> Candidate | None:
         """Return an input with as many channels as its layer takes; None where channels do not change what it finds."""
@@ -425,26 +501,29 @@ class LatentInputs(Inputs):
 
     def _run(self, candidates: Candidates) -> tuple[Readers, str | None]:
         """Run the model without values, and return what read the inputs, and the error if there was one."""
-        tried = {name: candidate.make(self.dtype, "meta") for name, candidate in candidates.items()}
-        given = tree_map(lambda one: _on_meta(one) if _is_floating(one) else one, self.tensors)
+        tried = {name: candidate.make(self.dtype) for name, candidate in candidates.items()}
         readers = Readers(tried)
         hooks = self._stop_early(candidates, readers)
         try:
             with readers, torch.no_grad():
-                self._trial(**given, **tried)
+                self._trial(**self.tensors, **tried)
         except _Enough:
             pass
         except Exception as error:
             # the count has values of inputs where a run without them cannot go on
-            text = f"{type(error).__name__}: {error}"
-            return readers, None if "meta tensor" in text else text
+            if "meta tensor" in str(error) or isinstance(error, NotImplementedError) and "meta" in str(error):
+                return readers, None
+            return (
+                readers,
+                f"{type(error).__name__}: {error} {[line for _, line in traceback.walk_tb(error.__traceback__)]}",
+            )
         finally:
             for hook in hooks:
                 hook.remove()
         return readers, None
 
     def _stop_early(self, candidates: Candidates, readers: Readers) -> list[Any]:
-        """Stop a denoiser at the third of a row of blocks, if layers have read every input that has channels."""
+        """Stop a denoiser at the third of a long row of blocks, if layers have read every input that has channels."""
         if not self._is_denoiser:
             # a decoder may refuse what an encoder has read
             return []
@@ -454,9 +533,11 @@ class LatentInputs(Inputs):
             if needed <= readers.sizes.keys():
                 raise _Enough
 
-        rows = (part for part in self._trial.modules() if isinstance(part, nn.ModuleList) and len(part) > 2)
-        # some rows have gaps
-        return [row[2].register_forward_pre_hook(stop) for row in rows if row[2] is not None]
+        # some rows have gaps; layers of several kinds are a part of a block
+        rows = [[*filter(None, part)] for part in self._trial.modules() if isinstance(part, nn.ModuleList)]
+        rows = [row for row in rows if len(row) > 2 and len({*map(type, row)}) == 1]
+        longest = max(map(len, rows), default=0)
+        return [row[2].register_forward_pre_hook(stop) for row in rows if 2 * len(row) >= longest]
 
 
 def _share_tensors(model: nn.Module) -> nn.Module:
@@ -473,7 +554,3 @@ def _is_named(error: str, name: str) -> bool:
 
 def _layouts(name: str) -> tuple[str, ...]:
     return next((layouts for pattern, layouts in _KINDS if re.search(pattern, name)), ())
-
-
-def _is_floating(one: Any) -> bool:
-    return isinstance(one, Tensor) and one.is_floating_point()

@@ -150,7 +150,7 @@ class Inputs:
         if "input_ids" in self.signature.parameters and not self._has("input_ids"):
             text = self.config.get_text_config()
             two_towers = vision is not self.config and not self._has_placeholders("image")
-            default = _first(text, "max_position_embeddings") if two_towers else None
+            default = first_field(text, "max_position_embeddings") if two_towers else None
             self._add_tokens("input_ids", "seq_len", default)
         for name in self.signature.parameters:
             is_read = name == "decoder_input_ids" or self._requires(name)
@@ -219,7 +219,7 @@ class Inputs:
         elif "flattened_patches" in taken:
             # a patch's row and column stand before its pixels
             width = 2 + self._first_layer("flattened_patches").in_features
-            patches = _first(vision, "seq_len", "max_num_patches")
+            patches = first_field(vision, "seq_len", "max_num_patches")
             self._add("flattened_patches", lambda: self._floats(self.batch, patches, width))
 
     def _takes_patches(self) -> bool:
@@ -235,7 +235,7 @@ class Inputs:
             # sides are rounded to whole merged patches, as the processor does
             grid = [max(1, round(side / (patch * merge))) * merge for side in self._image_size(vision)]
             patches, channels = grid[0] * grid[1], self._channels(vision)
-            frames = _first(vision, "temporal_patch_size")
+            frames = first_field(vision, "temporal_patch_size")
             width = getattr(self._first_layer(name), "in_features", channels * (frames or 1) * patch**2)
             self._add(grids[0], lambda: torch.tensor([[1, *grid]] * images))
             self._add("merge_sizes", lambda: torch.tensor([merge] * images))
@@ -252,7 +252,7 @@ class Inputs:
             self._add("pixel_attention_mask", lambda: torch.ones(images, patches, dtype=torch.long))
             self._add("spatial_shapes", lambda: torch.tensor([grid] * images))
             return patches
-        has_frames = _first(vision, "tubelet_size", "num_frames") is not None
+        has_frames = first_field(vision, "tubelet_size", "num_frames") is not None
         self._add(name, lambda: self._video(vision) if has_frames else self._grouped(name, vision, number))
         if "target_sizes" in self.signature.parameters:
             grid = [max(1, side // self._patch(vision)) for side in self._image_size(vision)]
@@ -270,7 +270,7 @@ class Inputs:
         return image
 
     def _patch(self, vision: Any) -> int:
-        patch = _first(vision, "patch_size")
+        patch = first_field(vision, "patch_size")
         if patch is None:
             raise UserCodeError(
                 f"the configuration gives no patch_size; add --input pixel_values=SIZES of {self._signature()}"
@@ -279,12 +279,12 @@ class Inputs:
 
     def _merge(self, vision: Any) -> int:
         """Return how many patches, along a side, become one token."""
-        merge = _first(vision, "spatial_merge_size", "merge_kernel_size", "merge_size") or 1
+        merge = first_field(vision, "spatial_merge_size", "merge_kernel_size", "merge_size") or 1
         return merge if isinstance(merge, int) else merge[-1]
 
     def _video(self, vision: Any) -> Tensor:
         """Return videos (batch, frames, channels, height, width)."""
-        frames = _first(vision, "num_frames", "frames_per_clip") or FRAMES
+        frames = first_field(vision, "num_frames", "frames_per_clip") or FRAMES
         return self._floats(self.batch, frames, self._channels(vision), *self._image_size(vision))
 
     def _add_sound(self) -> None:
@@ -362,10 +362,10 @@ class Inputs:
     def _sound(self, name: str, config: Any, seconds: int) -> Tensor:
         """Return sound: a wave (batch, samples) or (batch, channels, samples), or spectra over time."""
         layout, layer = self._sound_layout(name), self._first_layer(name)
-        if "audio" not in self.lengths and not _first(config, "max_source_positions", "spec_size", "max_length"):
+        if "audio" not in self.lengths and not first_field(config, "max_source_positions", "spec_size", "max_length"):
             self.notes.append(f"{seconds} s of sound; --audio N gives it another length")
         if layout == "samples":
-            samples = seconds * (_first(config, "sampling_rate", "sample_rate") or SAMPLING_RATE)
+            samples = seconds * (first_field(config, "sampling_rate", "sample_rate") or SAMPLING_RATE)
             channels = [] if self._reached(name, 1, samples) else [getattr(layer, "in_channels", 1)]
             return self._floats(self.batch, *channels, samples)
         width = next((found for field in _SOUND_WIDTHS if (found := _find(config, field))), None)
@@ -374,14 +374,14 @@ class Inputs:
             is_read = width and self._reached(name, 1, FRAME_RATE, width)
             width = width if is_read else layer.in_features
         width = width or (BINS if isinstance(layer, nn.Conv2d) else layer.weight.shape[1])
-        positions, spectrum = _first(config, "max_source_positions"), _first(config, "spec_size")
+        positions, spectrum = first_field(config, "max_source_positions"), first_field(config, "spec_size")
         if spectrum:
             # time is folded into the rows of an image
             return self._floats(self.batch, 1, spectrum**2 // width, width)
         frames = seconds * FRAME_RATE
         if layout == "channels":
             return self._floats(self.batch, width, 2 * positions if positions else frames)
-        return self._floats(self.batch, _first(config, "max_length") or frames, width)
+        return self._floats(self.batch, first_field(config, "max_length") or frames, width)
 
     def _tokens_of(self, method: str, inputs: Mapping[str, Any]) -> int:
         """Return the tokens that the library's ``method`` makes of a sound of a text; 1 where it puts them itself."""
@@ -415,14 +415,14 @@ class Inputs:
 
     def _add_series(self) -> None:
         """Add the past of a series of numbers."""
-        config, length = self.config, _first(self.config, "context_length")
+        config, length = self.config, first_field(self.config, "context_length")
         if length is None:
             return
-        length += max(_first(config, "lags_sequence") or [0])
-        width = _first(config, "num_input_channels", "input_size") or 1
-        width = () if width == 1 and _first(config, "num_input_channels") is None else (width,)
+        length += max(first_field(config, "lags_sequence") or [0])
+        width = first_field(config, "num_input_channels", "input_size") or 1
+        width = () if width == 1 and first_field(config, "num_input_channels") is None else (width,)
         self._add("past_values", lambda: self._floats(self.batch, length, *width))
-        if times := _first(config, "num_time_features"):
+        if times := first_field(config, "num_time_features"):
             self._add("past_time_features", lambda: self._floats(self.batch, length, times))
         if self._requires("past_observed_mask"):
             self._add("past_observed_mask", lambda: self._floats(self.batch, length, *width))
@@ -459,7 +459,7 @@ class Inputs:
         text = next((self.tensors[name] for name in ("input_ids", "inputs_embeds") if name in self.tensors), None)
         if one == "seq_len":
             return self._length(one) if text is None else _text_length(text)
-        return _first(self.config, one)
+        return first_field(self.config, one)
 
     def _embeddings(self, name: str) -> Tensor:
         """Return embeddings of the width that the first layer reads: the last axis, or a convolution's channels."""
@@ -483,7 +483,7 @@ class Inputs:
         if placeholder is None:
             placeholder = self._choose_placeholder(kind)
         tiled = {"aspect_ratio_ids", "pixel_attention_mask"} & set(self.signature.parameters)
-        if tiled or _first(self.config, "image_grid_pinpoints"):
+        if tiled or first_field(self.config, "image_grid_pinpoints"):
             raise UserCodeError(f"--images: images of {self._signature()} are tiled: add --input pixel_values=SIZES")
         if kind == "video":
             self._add("pixel_values", lambda: self._video(vision))
@@ -492,8 +492,8 @@ class Inputs:
             tokens = patches // self._merge(vision) ** 2
         else:
             rows, columns = (side // self._patch(vision) for side in self._image_size(vision))
-            full = _first(self.config, "vision_feature_select_strategy") == "full"
-            tokens = _first(self.config, "mm_tokens_per_image", "num_query_tokens") or rows * columns + full
+            full = first_field(self.config, "vision_feature_select_strategy") == "full"
+            tokens = first_field(self.config, "mm_tokens_per_image", "num_query_tokens") or rows * columns + full
         if kind == "video":
             tokens *= self.tensors["pixel_values"].shape[1]
         self._place(placeholder, number, tokens, f"1 {kind}" if number == 1 else f"{number} {kind}s")
@@ -505,13 +505,13 @@ class Inputs:
         return self._floats(self.batch * number, self._channels(vision), *self._image_size(vision))
 
     def _channels(self, vision: Any) -> int:
-        return _first(vision, "num_channels", "in_channels", "in_chans") or 3
+        return first_field(vision, "num_channels", "in_channels", "in_chans") or 3
 
     def _image_size(self, vision: Any) -> list[int]:
         """Return height and width: the user's, the configuration's, or the preprocessor's."""
         if side := self._optional("image_size"):
             return [side, side]
-        size = _first(vision, "image_size", "img_size", "max_img_size") or _find(self.config, "image_size")
+        size = first_field(vision, "image_size", "img_size", "max_img_size") or _find(self.config, "image_size")
         if size is None:
             found = self.preprocessor()
             size = found.get("crop_size" if found.get("do_center_crop") else "size")
@@ -615,12 +615,12 @@ def reads_text(part: nn.Module) -> bool:
 
 def _find(config: Any, name: str) -> Any:
     """Return a field of the configuration, or the first of its parts that has it."""
-    if (value := _first(config, name)) is not None:
+    if (value := first_field(config, name)) is not None:
         return value
     parts = (getattr(config, part, None) for part in config.sub_configs)
     return next((found for part in parts if part is not None and (found := _find(part, name)) is not None), None)
 
 
-def _first(config: Any, *names: str) -> Any:
+def first_field(config: Any, *names: str) -> Any:
     """Return the first field of ``names`` that the configuration has, None where it has none."""
     return next((value for name in names if (value := getattr(config, name, None)) is not None), None)

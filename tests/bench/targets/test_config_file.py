@@ -303,6 +303,29 @@ def test_model_that_its_library_does_not_run(count, config, part, reason):
         count(config, lengths=LENGTH)
 
 
+def lacks_a_branch(part):
+    raise NotImplementedError("whole films")
+
+
+@pytest.mark.parametrize(
+    ("forward", "reason"),
+    [
+        (lacks_a_branch, "NotImplementedError: whole films"),
+        (lambda part: part(), "TypeError: 'NoneType' object is not callable"),
+        # torch has no rule on meta, and a missing input is the user's
+        (lambda part: torch.ones(2, device="meta").nonzero(), None),
+        (lambda part: part.shape, None),
+    ],
+)
+def test_library_says_what_it_lacks(forward, reason):
+    try:
+        forward(None)
+    except Exception as error:
+        found = config_file._failure(torch.nn.Identity(), "diffusers", {}, error)
+    says = f"diffusers itself does not run this configuration: {reason}; --set FIELD=VALUE may help"
+    assert found == (reason and says)
+
+
 class Widths(torch.nn.Module):
     """Two convolutions of the channels that a configuration states."""
 

@@ -289,6 +289,82 @@ def test_lists_of_layers_and_of_rotary_embeddings():
     assert hc.count(Layered(), **inputs).macs == 2 * (16 * 6 * 4 + 3 * 5 * 7 * 4)
 
 
+class Packed(nn.Module):
+    """Text and image in one sequence: no input of another layout comes further by itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.text, self.image = nn.Linear(7, D), nn.Linear(6, D)
+
+    def forward(self, hidden_states, encoder_hidden_states, indicator):
+        _, _, _ = hidden_states.shape
+        text = self.text(encoder_hidden_states * (indicator == 0)[..., None])
+        return torch.stack((text, self.image(hidden_states * (indicator == 1)[..., None])))
+
+
+def test_inputs_of_one_sequence():
+    inputs, _ = make_inputs(Packed(), {"seq_len": 5, "image_size": 96}, in_channels=6)
+    assert shapes(inputs) == {
+        "hidden_states": (1, 41, 6), "encoder_hidden_states": (1, 41, 7), "indicator": (1, 41),
+    }  # fmt: skip
+    assert hc.count(Packed(), **inputs).macs == 41 * (6 + 7) * D
+
+
+class Positioned(nn.Module):
+    """Embeddings of several layers, as channels, get positions before a layer reads them."""
+
+    def __init__(self, layers, width):
+        super().__init__()
+        self.layers = layers
+        self.positions, self.layer = nn.Embedding(9, width), nn.Linear(width, D)
+
+    def forward(self, inputs_embeds):
+        one, length, _ = inputs_embeds.shape
+        places = self.positions(torch.arange(length, device=self.positions.weight.device))
+        if self.layers > 1:
+            inputs_embeds = inputs_embeds.reshape(one, length, self.layers, places.shape[-1]).sum(2)
+        return self.layer(inputs_embeds + places)
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+def test_width_of_positions_and_of_a_shape(layers):
+    inputs, _ = make_inputs(Positioned(layers, 10), max_position_embeddings=9)
+    assert shapes(inputs) == {"inputs_embeds": (1, 9, layers * 10)}
+
+
+class Guarded(nn.Module):
+    """A text of which a branch depends on values, and a second one that is optional and needed."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.second = nn.Linear(4, D), nn.Linear(5, D)
+
+    def forward(self, encoder_hidden_states, encoder_attention_mask, timestep, encoder_hidden_states_2=None):
+        text = self.layer(encoder_hidden_states)[encoder_attention_mask.bool()]
+        if not encoder_attention_mask.any():
+            return text
+        return text + self.second(encoder_hidden_states_2)
+
+
+def test_values_of_masks_are_read():
+    inputs, _ = make_inputs(Guarded(), {"seq_len": 3})
+    assert shapes(inputs)["encoder_hidden_states_2"] == (1, 3, 5)
+
+
+def test_one_of_several_values():
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Conv3d(4, D, 1)
+
+        def forward(self, latents, scale):
+            assert scale in (2, 4)
+            return self.layer(latents)
+
+    inputs, _ = make_inputs(Scaled(), scales=(2, 4), sample_size=4, num_frames=3)
+    assert shapes(inputs) == {"scale": 2, "latents": (1, 4, 3, 4, 4)}
+
+
 def test_class_and_values_of_fields():
     class Labelled(nn.Module):
         def __init__(self):
