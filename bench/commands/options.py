@@ -80,7 +80,7 @@ def assumptions_of(args: argparse.Namespace, has_times: bool = False) -> Assumpt
         values["rule"] = args.rules[0]
     if args.on:
         values["card"] = find_card(args.on)
-    if values and not args.columns and not has_times:
+    if values and not args.columns and not (has_times and args.on):
         raise UsageError(f"{', '.join(OPTIONS.get(name, flag(name)) for name in values)}: give --columns that use it")
     if len(args.rules or ()) > 1:
         raise UsageError(
