@@ -93,7 +93,6 @@ KINDS = {
     "products": r"nvjet|gemm|cublas|\b(mm|addmm|bmm|baddbmm)\b",
 }
 """What the kernels of libraries compute, by patterns of their names; all others work element by element or on sums."""
-"""Kernels of a row, and characters of a kernel's name."""
 UNMEASURED = "not measured"
 
 
