@@ -126,7 +126,7 @@ def _count_built(
 
 
 def _alternatives(target: Target, built: Built) -> Iterator[tuple[Target, str]]:
-    """Iterate over targets that change what the user has not chosen, each with what is then said of it."""
+    """Iterate over targets with another type, no cache or an image, where the user has set none; each with its note."""
     if built.has_chosen_dtype:
         yield replace(target, dtype=SECOND_DTYPE), IN_SECOND_DTYPE
     if built.has_cache and "use_cache" not in target.settings:

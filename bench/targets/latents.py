@@ -59,21 +59,19 @@ nothing, "image" one of an image after a text.
 """
 _KINDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"^(t|fps|ofs|sigma)$|timestep(_r|_ratio)?$|_time$", TIMES),
-    (r"^timestep_cond$", VECTORS),
     (r"^guidance$", ("B",)),
-    (r"^class_labels$", ("B:long",)),
+    (r"^class_labels$|_lens$", ("B:long",)),
     (r"^(original|target)_size$|^crop_coords$", ("B2",)),
     (r"^micro_conds$|^added_time_ids$", ("BI",)),
     (r"^img_ids$", ("NA:float32",)),
     (r"^txt_ids$", ("SA:float32",)),
     (r"^position_ids$", ("PA:long", "BPA:long", "QA:long")),
-    (r"^text_rope_pos$", ("S:long",)),
     (r"rotary_emb(edding)?$", ("BND", "ND")),
-    (r"^indices_|^segment_ids$|^indicator$", ("BF:long", "F:long", "BP:long")),
+    (r"^indices_", ("F:long", "BF:long")),
+    (r"^segment_ids$|^indicator$", ("BF:long", "BP:long")),
     (r"^video_indices$", ("N:long",)),
-    (r"^(audio|text)_indices$", ("S:long",)),
+    (r"^(audio|text)_indices$|^text_rope_pos$", ("S:long",)),
     (r"_indices$|_tags$", ("Q:long",)),
-    (r"_lens$", ("B:long",)),
     (r"input_ids$|token_ids?$", ("BS:long", "BN:long", "BHW:long")),
     (r"_drop$", ("BN:no",)),
     (r"^img_mask$", ("BV:image",)),
@@ -81,8 +79,8 @@ _KINDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"^padding_mask$", ("B1HW", "BN:bool")),
     (r"mask(_\d)?$", MASKS),
     (r"^(hidden_states|sample|latents|z|x|mel)$", LATENTS),
+    (r"pooled|^timestep_cond$|proj_embedding$|image_embeddings$|^global_", VECTORS),
     (r"cond$|latents$|^(pose|control)_hidden_states$|pixel_values$", CONDITIONS),
-    (r"pooled|proj_embedding$|image_embeddings$|^global_", VECTORS),
     (r"hidden_states|embeds$|embeddings$|feats$|_bth$|^text_encoder_layers$", TEXTS),
 )
 """Layouts of an input by its name."""
@@ -124,18 +122,19 @@ class Candidate:
         """The letters of the present layout."""
         return self.layout.partition(":")[0]
 
-    def make(self, dtype: torch.dtype) -> Any:
-        """Return the input."""
+    def make(self, dtype: torch.dtype, most: int | None = None) -> Any:
+        """Return the input, without values where it has more than ``most`` elements."""
         name = self.layout.partition(":")[2]
         sizes = [self.channels if axis == "C" else self.sizes[axis] for axis in self.axes]
         if name in ("no", "image"):
             first = self.sizes["S"] if name == "image" else sizes[-1]
             return (torch.arange(sizes[-1]) >= first).expand(sizes)
         dtype = getattr(torch, name) if name else dtype
+        device = "cpu" if most is None or math.prod(sizes) <= most else "meta"
         if self.listed is None:
-            return torch.ones(sizes, dtype=dtype)
+            return torch.ones(sizes, dtype=dtype, device=device)
         sizes = sizes if self.listed else sizes[1:]
-        return [torch.ones(sizes, dtype=dtype) for _ in range(self.listed or self.sizes["B"])]
+        return [torch.ones(sizes, dtype=dtype, device=device) for _ in range(self.listed or self.sizes["B"])]
 
 
 Candidates = dict[str, Candidate]
@@ -294,8 +293,8 @@ class LatentInputs(Inputs):
         is_latent = is_denoiser or "sample" not in names and "x" not in names
         factor = (first_field(config, "spatial_compression_ratio") or VAE_FACTOR) if is_latent else 1
         height, width = self._side(factor)
-        # frames that are divided into chunks
-        chunks = sum(first_field(config, "chunk_partition") or ()) or None
+        # frames that are divided into chunks, or overlapping clips
+        chunks = sum(first_field(config, "chunk_partition") or ()) or 2 * (first_field(config, "clip_length") or 0)
         given = first_field(config, "sample_frames", "num_frames")
         frames = chunks or self._assume("F", given, FRAMES, "frames (--input)")
         ratio = first_field(config, "temporal_compression_ratio") if is_latent else None
@@ -501,7 +500,7 @@ class LatentInputs(Inputs):
 
     def _run(self, candidates: Candidates) -> tuple[Readers, str | None]:
         """Run the model without values, and return what read the inputs, and the error if there was one."""
-        tried = {name: candidate.make(self.dtype) for name, candidate in candidates.items()}
+        tried = {name: candidate.make(self.dtype, MAX_VALUES) for name, candidate in candidates.items()}
         readers = Readers(tried)
         hooks = self._stop_early(candidates, readers)
         try:
@@ -510,13 +509,12 @@ class LatentInputs(Inputs):
         except _Enough:
             pass
         except Exception as error:
-            # the count has values of inputs where a run without them cannot go on
-            if "meta tensor" in str(error) or isinstance(error, NotImplementedError) and "meta" in str(error):
+            # where a run without values cannot go on the count has them, and no input helps where a part is missing
+            has_no_values = isinstance(error, NotImplementedError) and "meta" in str(error)
+            if has_no_values or "meta tensor" in str(error) or "'NoneType' object is not callable" in str(error):
                 return readers, None
-            return (
-                readers,
-                f"{type(error).__name__}: {error} {[line for _, line in traceback.walk_tb(error.__traceback__)]}",
-            )
+            lines = [line for _, line in traceback.walk_tb(error.__traceback__)]
+            return readers, f"{type(error).__name__}: {error} {lines}"
         finally:
             for hook in hooks:
                 hook.remove()
