@@ -99,7 +99,8 @@ class ConstantRow(Row):
 
 UNITS = {
     model.LAUNCH: "us a launch",
-    model.ROUND: "us a round of an attention core",
+    model.ROUND: "us a round of an attention core, heads of 128",
+    model.ROUND_BACKWARD: "us a round of its backward pass, heads of 128",
     model.SORT_CALL: "us a sort or top-k",
     model.SORT: "us for 1,000 sorted elements",
     model.TOP_K: "us for 1,000 rows of a top-k",

@@ -3,7 +3,8 @@
 The least time of a kernel is the longer of its bytes over the bandwidth and its multiply-accumulates over the peak. Its
 expected time is the least time over the efficiency of its kind. An attention core runs one program for 128 rows of a
 sequence and head, padded, and as many programs at once as the card has multiprocessors: the programs of a round that
-is not full take as long as a full one, and each round has a price. A sort costs by what it sorts. Each launch has a
+is not full take as long as a full one, and each round has a price for the first loads and the last stores of its
+programs, which grow with the width of a head. A sort costs by what it sorts. Each launch has a
 price.
 """
 
@@ -27,10 +28,20 @@ MULTIPROCESSORS = 132
 WIDTHS = (64, 128, 256, 512)
 """Head widths that cores are written for, a width between two runs as the larger one; above 256 torch has none, and
 runs products and a softmax."""
-LAUNCH, ROUND, SORT_CALL = "launch", "round", "sort_call"
-PRICES = {LAUNCH: (0.5, 5.0), ROUND: (0.0, 3.0), SORT_CALL: (0.0, 20.0), SORT: (0.0, 20.0), TOP_K: (0.0, 20.0)}
-"""Constants in microseconds, with their bounds in a fit: of a launch, a round of programs, a sort or top-k, 1,000
-elements that are sorted, and 1,000 rows whose largest are selected. All others are efficiencies."""
+LAUNCH, ROUND, ROUND_BACKWARD, SORT_CALL = "launch", "round", "round_backward", "sort_call"
+PRICES = {
+    LAUNCH: (0.5, 5.0),
+    ROUND: (0.0, 3.0),
+    ROUND_BACKWARD: (0.0, 10.0),
+    SORT_CALL: (0.0, 20.0),
+    SORT: (0.0, 20.0),
+    TOP_K: (0.0, 20.0),
+}
+"""Constants in microseconds, with their bounds in a fit: of a launch, a round of programs with heads of ROUND_WIDTH,
+forward and backward, a sort or top-k, 1,000 elements that are sorted, and 1,000 rows whose largest are selected. All
+others are efficiencies."""
+ROUND_WIDTH = 128
+"""The width of a head whose rounds have the price; others have their share of it."""
 EFFICIENCY = (0.1, 1.0)
 """Bounds of an efficiency."""
 US = 1e6
@@ -56,7 +67,7 @@ class Efficiencies:
         """Return how an expected time on ``hardware`` comes about, and how it was tested."""
         fitted, tested = HARDWARE[self.card], self.evidence
         elsewhere = ""
-        if hardware != fitted:
+        if hardware.name != fitted.name:
             elsewhere = f" {hardware.short_name}: the same efficiencies and prices, which no measurement there tests."
         if hardware.multiprocessors is None:
             elsewhere += f" Its multiprocessors are not known; {MULTIPROCESSORS}, as of the {fitted.short_name}."
@@ -102,8 +113,7 @@ def parts(kernel: Kernel, hardware: Hardware, dtype: str) -> Iterator[tuple[str,
         bytes_us = US * kernel.bytes / hardware.bytes_per_s
         width = next((width for width in WIDTHS if kernel.core.width <= width), WIDTHS[-1])
         yield f"{kernel.kind}_{width}", _longer(bytes_us, US * macs / hardware.macs_per_s[dtype])
-        if kernel.kind == CORE:
-            yield ROUND, 1.0 * rounds
+        yield ROUND if kernel.kind == CORE else ROUND_BACKWARD, rounds * (width / ROUND_WIDTH)
     else:
         yield kernel.kind, _least_us(kernel, hardware, dtype)
 

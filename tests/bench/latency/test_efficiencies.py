@@ -40,8 +40,8 @@ def test_tested_rows_do_not_change_constants(rows):
 
 def test_tested_half_reaches_the_wanted_figures(rows):
     found = efficiencies.all_evidence(rows)
-    # models make up most rows of these two lengths, and are left out with them
-    assert [line.split(",")[0] for line in efficiencies.missed(found)] == ["missed: T 10", "missed: T 128"]
+    # masked language models have this length alone, and their product over words has rows that nothing aligns
+    assert [line.split(",")[0] for line in efficiencies.missed(found)] == ["missed: T 128"]
     first = found[0]
     assert first.median_error <= 0.07 and first.within_share >= 0.95 and first.ordered >= 0.97 * first.pairs
     assert {row.tested for row in found} >= {"T 10, left out", "T 8192, left out", "moh-32x64-50, left out"}

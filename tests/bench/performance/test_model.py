@@ -12,7 +12,7 @@ H200 = HARDWARE["h200"]
 """494.75 TMAC/s in bfloat16, 4.8 TB/s, 132 multiprocessors."""
 VALUES = {
     "product": 0.5, "elementwise": 0.25, "core_64": 0.5, "core_128": 0.8, "core_256": 0.4, "core_backward_128": 0.5,
-    "launch": 2, "round": 1, "sort": 3, "topk": 5, "sort_call": 7,
+    "launch": 2, "round": 1, "round_backward": 4, "sort": 3, "topk": 5, "sort_call": 7,
 }  # fmt: skip
 FITTED = model.Efficiencies("h200", VALUES, {})
 
@@ -74,13 +74,16 @@ def test_causal_core_skips_hidden_tiles():
 def test_backward_core_runs_a_program_for_each_tile_of_keys():
     sizes = CoreSizes(132, 256, 128, 128)
     core = Kernel("core_backward", "core_backward", 1, 5 * 132 * 256 * 128 * 128, sizes)
-    assert expected(core) == pytest.approx(132 * 5 * 256 * 128 * 128 / 494.75e6 / 0.5 + 2)
+    assert expected(core) == pytest.approx(132 * 5 * 256 * 128 * 128 / 494.75e6 / 0.5 + 4 + 2)
 
 
-@pytest.mark.parametrize("width, efficiency", [(8, 0.5), (64, 0.5), (65, 0.8), (128, 0.8), (192, 0.4), (512, 0.4)])
-def test_core_has_the_efficiency_of_its_width(width, efficiency):
+@pytest.mark.parametrize(
+    "width, efficiency, share",
+    [(8, 0.5, 0.5), (64, 0.5, 0.5), (65, 0.8, 1), (128, 0.8, 1), (192, 0.4, 2), (512, 0.4, 4)],
+)
+def test_core_has_the_efficiency_and_the_rounds_of_its_width(width, efficiency, share):
     core = Kernel("core", "core", 1, 2 * 132 * 128 * 128 * width, CoreSizes(132, 128, 128, width))
-    assert expected(core) == pytest.approx(core.macs / 494.75e6 / efficiency + 1 + 2)
+    assert expected(core) == pytest.approx(core.macs / 494.75e6 / efficiency + share + 2)
 
 
 def test_missing_width_takes_the_nearest():
