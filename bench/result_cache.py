@@ -75,8 +75,10 @@ class CallCache:
         self._header = {"versions": found, "sources": digest(sources)}
         self._futures: dict[str, Future] = {}
         self._results: dict[str, Any] = {}
-        same = stored and all(stored.get(key) == value for key, value in self._header.items())
-        self._reusable = stored["calls"] if same else {}
+        given = stored or {}
+        self.is_current = all(given.get(key) == value for key, value in self._header.items())
+        """Whether the store is of these sources and versions."""
+        self._reusable = given["calls"] if self.is_current else {}
 
     def begin(self, function: Callable[..., Any], *args: Any) -> None:
         """Start a call."""

@@ -1,6 +1,7 @@
 """``python -m reports``: write the pages with their plots and data, the blocks of README and the guides, the explorer.
 
-``--check`` writes nothing and exits 1 with the list of the files that are stale.
+``--check`` writes nothing and exits 1 with the list of the files that are stale. Where the stored counts are, it names
+these alone and counts nothing.
 """
 
 import argparse
@@ -34,10 +35,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(args: argparse.Namespace) -> int:
     # workers that import this file again need none of the pages
     from headcount.bench.targets.workers import Workers
-    from headcount.reports.facts import Facts
+    from headcount.reports.facts import STORE, Facts
 
     with Workers(2) as workers:
-        files = make_files(Facts(workers, recount=args.recount), args.only)
+        facts = Facts(workers, recount=args.recount)
+        if args.check and not (args.recount or args.only or facts.has_counts):
+            print(f"{PROG}: stale: reports/records/{STORE}", file=sys.stderr)
+            return 1
+        files = make_files(facts, args.only)
     return finish(files, args.check, headcount.CHECKOUT)
 
 

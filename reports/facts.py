@@ -85,6 +85,11 @@ class Facts:
     def _calls(self) -> CallCache:
         return CallCache(self._executor, SOURCES, KINDS, None if self._recount else self.stored_json(STORE))
 
+    @property
+    def has_counts(self) -> bool:
+        """Whether the stored counts are of these sources and versions."""
+        return self._calls.is_current
+
     def begin_stored(self) -> None:
         """Start the calls of the stored run before a page needs their results."""
         for key in (self.stored_json(STORE) or {"calls": ()})["calls"]:

@@ -24,6 +24,7 @@ def small_report(monkeypatch, tmp_path):
     monkeypatch.setattr(template, "ROOT", tmp_path)
     monkeypatch.setattr(template, "GENERATED", tmp_path / "out")
     monkeypatch.setattr("headcount.CHECKOUT", tmp_path)
+    monkeypatch.setattr(Facts, "has_counts", True)
     monkeypatch.setattr(Facts, "begin_stored", lambda facts: None)
     monkeypatch.setattr(Facts, "counts", lambda facts: "{}")
     monkeypatch.setattr(explorer, "text", lambda facts: "an explorer")
@@ -39,6 +40,13 @@ def test_check_finds_stale_files(name, tmp_path, capsys, small_report):
     assert capsys.readouterr().err == f"python -m reports: stale: {name}\n"
     (tmp_path / name).unlink()
     assert command.main(["--check"]) == 1 and not (tmp_path / name).exists()
+
+
+def test_check_counts_nothing_again(monkeypatch, capsys):
+    monkeypatch.setattr(Facts, "stored_json", lambda facts, name: {"sources": "others", "calls": {}})
+    monkeypatch.setattr(template, "sources", lambda: pytest.fail("a page is made"))
+    assert command.main(["--check"]) == 1
+    assert capsys.readouterr().err == "python -m reports: stale: reports/records/counts.json\n"
 
 
 def test_unknown_page_names_choices(capsys):
