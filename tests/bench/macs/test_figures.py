@@ -38,8 +38,7 @@ def last_digit_changed(text, by):
 
 
 @pytest.mark.parametrize("name", tables.figure_names())
-@pytest.mark.parametrize("by", [-1, 1])
-def test_other_last_digit_is_not_reproduced(name, by):
+def test_other_last_digit_is_not_reproduced(name):
     table = tables.load(name)
     for cell in judge(table):
         # a quotient of rounded inputs may print more than one number
@@ -47,7 +46,8 @@ def test_other_last_digit_is_not_reproduced(name, by):
         zeros = cell.figure.trailing_zeros and "." not in cell.printed
         if cell.verdict == REPRODUCED and not (rounded or zeros or cell.figure.formula):
             assert cell.figure.prints(cell.value, cell.printed)
-            assert not cell.figure.prints(cell.value, last_digit_changed(cell.printed, by))
+            for by in (-1, 1):
+                assert not cell.figure.prints(cell.value, last_digit_changed(cell.printed, by))
 
 
 @pytest.mark.parametrize("wrong", ["2 * L * C * d_a + 1", "L * C * d_a", "4 * L * C * d_a", "2 * L * d * d_a"])
