@@ -105,20 +105,22 @@ def _failure(model: nn.Module, library: str, inputs: Mapping[str, Any], error: B
     """Return why the library itself does not run a model, which raised ``error``; None where that is not known."""
     while error.__cause__:
         error = error.__cause__
-    reason = _failure_of_code(error)
+    reason = _failure_of_code(library, error)
     # trial runs choose inputs of diffusers, and layers may refuse those that were found
     if library == "transformers":
         reason = reason or _failure_of_text(model) or _failure_of_channels(inputs, error)
     return reason and f"{library} itself does not run {reason}; --set FIELD=VALUE may help"
 
 
-def _failure_of_code(error: BaseException) -> str | None:
-    """Return what the library's own code says that it lacks: a branch, or a part that the configuration leaves out."""
+def _failure_of_code(library: str, error: BaseException) -> str | None:
+    """Return what the library's own code says that it lacks: a branch, a part, or a field of an object of its own."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     is_raised = (last.line or "").startswith("raise ") and f"{os.sep}torch{os.sep}" not in last.filename
     says_so = is_raised and isinstance(error, NotImplementedError)
     calls_nothing = isinstance(error, TypeError) and str(error) == "'NoneType' object is not callable"
-    return f"this configuration: {type(error).__name__}: {error}" if says_so or calls_nothing else None
+    lacks_field = isinstance(error, AttributeError) and type(error.obj).__module__.startswith(f"{library}.")
+    lacks_any = says_so or calls_nothing or lacks_field
+    return f"this configuration: {type(error).__name__}: {error}" if lacks_any else None
 
 
 def _failure_of_channels(inputs: Mapping[str, Any], error: BaseException) -> str | None:

@@ -303,6 +303,12 @@ def test_model_that_its_library_does_not_run(count, config, part, reason):
         count(config, lengths=LENGTH)
 
 
+class OfLibrary:
+    """An object of a class of the library."""
+
+    __module__ = "diffusers.outputs"
+
+
 def lacks_a_branch(part):
     raise NotImplementedError("whole films")
 
@@ -312,6 +318,7 @@ def lacks_a_branch(part):
     [
         (lacks_a_branch, "NotImplementedError: whole films"),
         (lambda part: part(), "TypeError: 'NoneType' object is not callable"),
+        (lambda part: OfLibrary().states, "AttributeError: 'OfLibrary' object has no attribute 'states'"),
         # torch has no rule on meta, and a missing input is the user's
         (lambda part: torch.ones(2, device="meta").nonzero(), None),
         (lambda part: part.shape, None),
