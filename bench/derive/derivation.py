@@ -14,9 +14,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from headcount.bench.column import plural
 from headcount.bench.contractions.classify import UnsupportedError
 from headcount.bench.counters.run_context import one_thread
-from headcount.bench.derive.guards import Domain, format_guard
+from headcount.bench.derive.guards import ROUNDED, Domain, format_guard
 from headcount.bench.derive.input_sizes import find_input_sizes, resized
-from headcount.bench.derive.interpolate import LINE, Count, Grid, NoPolynomial, fit_polynomial, validate_at
+from headcount.bench.derive.interpolate import LINE, Count, Grid, NoPolynomial, fit_polynomial, shown, validate_at
 from headcount.bench.derive.result import Derivation, starts
 from headcount.bench.derive.symbolic import Build, CannotBuild, NotSymbolic, count_at, count_symbolic
 from headcount.bench.targets.target import Target, is_configuration
@@ -195,10 +195,8 @@ def _derive(build: Build, grid: Grid, skip_values: Callable[[], AbstractContextM
                 pinned, reason = pinned + error.pinned if error.pinned else tuple(grid.base), str(error)
             except NoPolynomial as error:
                 if len(pinned) == len(grid.base):
-                    return Derivation({}, f"counts on a grid, because {reason}", witness=str(error)), Domain()
-                pinned, reason = tuple(grid.base), ", and ".join(filter(None, (reason, str(error))))
-            except CannotBuild as error:
-                raise CannotBuild(f"{error}; points are needed because {reason}" if reason else str(error)) from error
+                    return Derivation({}, f"counts at integer sizes, because {reason}", witness=str(error)), Domain()
+                pinned, reason = tuple(grid.base), reason or str(error)
 
 
 def _fit(build: Build, count: Count, grid: Grid, pinned: tuple[str, ...], reason: str) -> tuple[Derivation, Domain]:
@@ -221,10 +219,10 @@ def _fit(build: Build, count: Count, grid: Grid, pinned: tuple[str, ...], reason
 
     by_kind, number = fit_polynomial(run, inner, SYMBOLIC_LINE if free else LINE)
     if len({frozenset(one.conditions) for one in domains}) > 1:
-        raise NotSymbolic(f"{reason}, and what it decides on its way changes with {', '.join(pinned)}")
+        raise NotSymbolic(f"{reason}, and its path changes with {', '.join(pinned)}")
     for kind, form in by_kind.items():
         if not form.is_polynomial(*map(symbol, grid.base)):
-            raise NotSymbolic(f"with symbols its {kind} is {form}, no polynomial")
+            raise NotSymbolic(_no_polynomial(kind, form, grid.base))
     conditions = domains[0].conditions if domains else ()
     domain = Domain(conditions, tuple(dict.fromkeys(guard for one in domains for guard in one.layout)))
     points = [point for point in _validation_points(grid) if domain.holds_at(point)][:2]
@@ -232,15 +230,23 @@ def _fit(build: Build, count: Count, grid: Grid, pinned: tuple[str, ...], reason
     method = "one run with symbols for the sizes"
     if pinned:
         others = ", with symbols for the other sizes" if free else ""
-        method = f"an interpolation in {', '.join(inner.base)}, because {reason}{others}: exact through {number} runs"
-        method += f" ({inner})"
+        method = f"interpolation over {inner}{others}, because {reason}: exact through {number} runs"
     where = "; ".join(map(format_sizes, points))
     method += f", confirmed by counting at {where}" if where else "; no point was found to confirm it at"
     if not free:
-        method += "; sizes at which the module takes another path are not found in this way"
+        method += "; sizes at which the module takes another path would be missed"
     bounds = _bounds_above_one(count, grid, by_kind, conditions) if free else ()
     texts = (*map(format_guard, conditions), *bounds)
     return Derivation(by_kind, method, texts, tuple(map(format_guard, domain.layout))), domain
+
+
+def _no_polynomial(kind: str, form: sympy.Expr, names: Iterable[str]) -> str:
+    """Return why the cost of a kind of product is no polynomial in the sizes called ``names``."""
+    if form.free_symbols - {*map(symbol, names)}:
+        return f"the cost of {kind} depends on values of tensors"
+    if form.has(*ROUNDED):
+        return f"the cost of {kind} has rounded quotients, {shown(form)} (--base NAME=START:STEP keeps a remainder)"
+    return f"the cost of {kind} is {shown(form)}"
 
 
 def _bounds_above_one(

@@ -22,6 +22,8 @@ MAX_DEGREE = 3
 LINE = 10
 """Points along one size: the first four fix the degree, the others validate it."""
 MOST_POINTS = 300
+MOST_SHOWN = 60
+"""Characters of an expression in a sentence."""
 
 Count = Callable[[Mapping[str, int]], Mapping[str, Any]]
 """MACs by kind at a point; integers, or expressions in further sizes."""
@@ -74,7 +76,7 @@ class Grid:
         ]  # fmt: skip
 
     def __str__(self) -> str:
-        return ", ".join(f"{name} = {start} + {self.step[name]}n" for name, start in self.base.items())
+        return "; ".join(f"{name} = {start}, {start + self.step[name]}, …" for name, start in self.base.items())
 
 
 def fit_polynomial(count: Count, grid: Grid, line: int) -> tuple[dict[str, sympy.Expr], int]:
@@ -108,8 +110,16 @@ def validate_at(count: Count, by_kind: Mapping[str, sympy.Expr], points: Iterabl
             sizes = {symbol(name): size for name, size in point.items()}
             value, counts = sympy.expand(by_kind.get(kind, sympy.Integer(0)).subs(sizes)), found.get(kind, 0)
             if value != counts:
-                shown = f"{counts:,}" if isinstance(counts, int) else counts
-                raise NoPolynomial(f"{kind} at {format_sizes(point)} counts {shown}; the polynomial gives {value}")
+                where = f"{kind} at {format_sizes(point)}"
+                raise NoPolynomial(f"{where} counts {shown(counts)}; the polynomial gives {shown(value)}")
+
+
+def shown(form: Any) -> str:
+    """Return a number with groups of digits, and of a long expression its beginning."""
+    if isinstance(form, int | sympy.Integer):
+        return f"{int(form):,}"
+    text = str(form)
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
 
 
 def _lower_set(degrees: Sequence[int]) -> Iterator[Steps]:

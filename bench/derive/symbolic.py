@@ -17,12 +17,13 @@ import torch
 from torch import nn
 from torch._dispatch.python import enable_python_dispatcher
 from torch._dynamo.source import ConstantSource
-from torch._subclasses.fake_tensor import FakeTensorMode, disable_fake_tensor_cache
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode, disable_fake_tensor_cache
+from torch.fx.experimental.symbolic_shapes import DimDynamic, GuardOnDataDependentSymNode, ShapeEnv
 from torch.nn.modules import normalization
 
 from headcount.bench.contractions.classify import UnsupportedError, contraction_parts
 from headcount.bench.derive.guards import ROUNDED, Domain, simplify_guards
+from headcount.bench.targets.user_code import UserCodeError
 from headcount.bench.trace.names import patched
 from headcount.bench.trace.record import record
 from headcount.formulas.symbols import format_sizes, symbol
@@ -35,6 +36,10 @@ class CannotBuild(Exception):
     """A module cannot be built or run at a point; the message names it."""
 
     exit_code = 2
+
+
+QUOTIENT = "where a size must divide another, let the function take their quotient"
+"""What to do about sizes that no grid of independent steps has."""
 
 
 class NotSymbolic(Exception):
@@ -63,7 +68,9 @@ def count_at(
         except Exception as error:
             failed = error
     reason = _first_line(failed) or type(failed).__name__
-    raise CannotBuild(f"cannot be built at {format_sizes(point)}: {reason}; --base gives other points") from failed
+    raise CannotBuild(
+        f"cannot be built at {format_sizes(point)}: {reason}; --base gives other points; {QUOTIENT}"
+    ) from failed
 
 
 def _count(build: Build, sizes: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,19 +108,19 @@ def count_symbolic(
             counted = _count(build, {**sizes, **numbers})
         pinned = {names[old].name: new.xreplace(names) for old, new in env.replacements.items() if old in names}
         if pinned:
-            reason = f"it pins {', '.join(f'{name} = {new}' for name, new in pinned.items())}"
+            reason = f"the module fixes {', '.join(f'{name} = {new}' for name, new in pinned.items())}"
             raise NotSymbolic(reason, tuple(name for name in base if name in pinned))
         # sympy cannot compare the quotients of some grids of tokens
         domain, exact = simplify_guards(env.guards, names)
     except (UnsupportedError, NotSymbolic):
         raise
     except Exception as error:
-        raise NotSymbolic(f"with symbols it raises {type(error).__name__}: {_first_line(error)}") from error
+        raise NotSymbolic(_plain(error)) from error
     for guard in domain.conditions:
         # With a rounded quotient in it an equation is a range; without, it ties one size to others.
         if isinstance(guard, sympy.Eq) and not guard.has(*ROUNDED):
             sizes = tuple(name for name in base if symbol(name) in guard.free_symbols)
-            raise NotSymbolic(f"it needs {guard.lhs} = {guard.rhs}", sizes if len(sizes) == 1 else ())
+            raise NotSymbolic(f"the module requires {guard.lhs} = {guard.rhs}", sizes if len(sizes) == 1 else ())
     forms = {kind: sympy.sympify(macs, strict=True).subs(names) for kind, macs in counted.items()}
     return {kind: sympy.expand(form.xreplace(exact)) for kind, form in forms.items()}, domain
 
@@ -125,7 +132,19 @@ def _size(env: ShapeEnv, name: str, hint: int) -> torch.SymInt:
     return env.create_symintnode(created, hint=None)
 
 
-def _first_line(error: Exception) -> str:
+def _plain(error: Exception) -> str:
+    """Return why a run with symbols failed, without what torch says of its own symbols."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, GuardOnDataDependentSymNode | DataDependentOutputException):
+            return "the module decides by values of tensors"
+        cause = cause.__cause__
+    raised = _first_line(error) if isinstance(error, UserCodeError) else f"{type(error).__name__}: {_first_line(error)}"
+    return f"with symbols for its sizes {raised}"
+
+
+def _first_line(error: BaseException) -> str:
+    """Return the first line of an error's text, cut where it is long."""
     return (str(error).strip().splitlines() or [""])[0][:160].rstrip(".")
 
 

@@ -28,7 +28,7 @@ def test_interpolation_finds_every_coefficient():
     "count, message",
     [
         (lambda p: {"a": p["x"] // 7}, "a at x=15 y=5 counts 2; the polynomial gives 5"),
-        (lambda p: {"a": 2 ** p["y"]}, "a at x=11 y=17 counts 131,072; the polynomial gives 54240"),
+        (lambda p: {"a": 2 ** p["y"]}, "a at x=11 y=17 counts 131,072; the polynomial gives 54,240"),
         (
             lambda p: {"a": p["x"] if p["y"] == 5 or p["x"] < 20 else 0},
             r"a at x=\d+ y=\d+ counts 0; the polynomial gives ",

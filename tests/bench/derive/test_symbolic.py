@@ -11,7 +11,7 @@ from torch.utils._sympy.functions import Mod
 from headcount.bench.derive import guards
 from headcount.bench.derive.derivation import derive
 from headcount.bench.derive.interpolate import Grid
-from headcount.bench.derive.symbolic import NotSymbolic, count_symbolic
+from headcount.bench.derive.symbolic import CannotBuild, NotSymbolic, count_symbolic
 from headcount.formulas.symbols import symbol
 from tests.bench.contractions.function_modules import module
 
@@ -22,7 +22,7 @@ def layer_of_integers(T, D, E):
 
 
 def test_pinned_sizes_are_named():
-    with pytest.raises(NotSymbolic, match="^it pins .*D = 5") as caught:
+    with pytest.raises(NotSymbolic, match="^the module fixes .*D = 5") as caught:
         count_symbolic(layer_of_integers, {"T": 11, "D": 5, "E": 7}, {})
     assert caught.value.pinned == ("D", "E")
 
@@ -30,9 +30,9 @@ def test_pinned_sizes_are_named():
 @pytest.mark.parametrize(
     "equal, reason, pinned",
     [
-        (lambda T, D: T * T == 121, "it needs T = 11", ("T",)),
-        (lambda T, D: T * D == 55, "it needs D*T = 55", ()),
-        (lambda T, D: T == D + 6, "it pins T = D + 6", ("T",)),
+        (lambda T, D: T * T == 121, "the module requires T = 11", ("T",)),
+        (lambda T, D: T * D == 55, "the module requires D*T = 55", ()),
+        (lambda T, D: T == D + 6, "the module fixes T = D + 6", ("T",)),
     ],
     ids=["one", "two", "by the other"],
 )
@@ -54,14 +54,45 @@ def test_build_without_symbols_uses_a_grid():
 
     found = derive(numbers, Grid({"T": 11, "D": 5}, {"T": 1, "D": 2}))
     assert found.by_kind == {"linear": 7 * symbol("T") * symbol("D")}
-    method = "an interpolation in T, D, because with symbols it raises TypeError: T is no number: exact through "
-    method += r"\d+ runs \(T = 11 \+ 1n, D = 5 \+ 2n\), confirmed by counting at T=\d+ D=\d+; T=\d+ D=\d+; "
-    assert re.fullmatch(f"{method}sizes at which the module takes another path are not found in this way", found.method)
+    method = (
+        "interpolation over T = 11, 12, …; D = 5, 7, …, because with symbols for its sizes TypeError: T is no number"
+    )
+    method += r": exact through \d+ runs, confirmed by counting at T=\d+ D=\d+; T=\d+ D=\d+; "
+    assert re.fullmatch(f"{method}sizes at which the module takes another path would be missed", found.method)
+
+
+def test_values_of_tensors_are_a_plain_reason():
+    def rows(T):
+        return module(lambda x: nn.functional.linear(x[: int(x.sum())], torch.ones(4, 4))), (torch.ones(T, 4),), {}
+
+    with pytest.raises(NotSymbolic, match="^the module decides by values of tensors$"):
+        count_symbolic(rows, {"T": 11}, {})
+
+
+def test_one_cause_is_told_once():
+    def heads(T, d, h):
+        if d % h:
+            raise ValueError(f"{d} is no multiple of {h}")
+        return nn.Linear(d, d), (torch.ones(T, d),), {}
+
+    with pytest.raises(CannotBuild) as caught:
+        derive(heads, Grid({"T": 11, "d": 7, "h": 6}, {"T": 1, "d": 1, "h": 1}))
+    assert str(caught.value).count("is no multiple of") == 1 and "take their quotient" in str(caught.value)
+
+
+def test_reason_is_short():
+    """No sentence holds an expression of hundreds of characters."""
+
+    def convolutions(H, W, C):
+        return nn.Sequential(nn.Conv2d(3, C, 3, stride=2), nn.Conv2d(C, C, 3)), (torch.ones(1, 3, H, W),), {}
+
+    found = derive(convolutions, Grid({"H": 11, "W": 23, "C": 29}, dict.fromkeys("HWC", 1)))
+    assert found.witness and "rounded quotients" in found.method and len(found.method) < 240
 
 
 def test_quotient_needs_a_grid():
     found = derive(lambda T: (nn.Linear(8, 8), (torch.ones(T // 2, 8),), {}), Grid({"T": 11}, {"T": 1}))
-    assert found.witness and "because with symbols its linear is 64*((T//2)), no polynomial" in found.method
+    assert found.witness and "because the cost of linear has rounded quotients, 64*((T//2)) (" in found.method
 
 
 def test_guards_have_the_size_first():
