@@ -78,7 +78,7 @@ def _overhead_panel(axes, cases: dict[str, dict[str, Interval]]) -> None:
 
 
 def draw_break_even(data: dict[str, Any]):
-    """Draw time over that of dense attention: lines over the share of heads, or rows where one share was measured."""
+    """Draw time over that of dense attention as lines over the share of heads."""
     about = (
         "time of what skips heads over fused attention of every head,\n"
         "with 95 % intervals: skipping is faster where it is below 1.\n"
@@ -88,32 +88,13 @@ def draw_break_even(data: dict[str, Any]):
         "MoH: where skipping heads pays",
         about,
         data,
-        lambda lines: 3.1 if _has_shares(lines) else 0.36 * len(lines) + 0.75,
-        lambda axes, lines: (_break_even_lines if _has_shares(lines) else _break_even_rows)(axes, lines),
+        lambda _: 3.1,
+        _break_even_panel,
         width=style.NARROW,
     )
 
 
-def _has_shares(lines: dict[str, dict[int, Interval]]) -> bool:
-    return any(len(points) > 1 for points in lines.values())
-
-
-def _break_even_rows(axes, lines: dict[str, dict[int, Interval]]) -> None:
-    """Draw a row for each line's only share."""
-    names = []
-    for y, (name, points) in enumerate(lines.items()):
-        ((share, ratio),) = points.items()
-        axes.errorbar(ratio["value"], y, xerr=_errors([ratio]), **_marks(COLOURS[y % len(COLOURS)]))
-        style.label(axes, (ratio["high"], y), f"{ratio['value']:.2f}", COLOURS[y % len(COLOURS)])
-        names.append(f"{name.removesuffix(', forward')}\n{share} % of heads")
-    axes.axvline(1, color=style.MUTED, linewidth=1)
-    axes.set_xlim(min(0.5, *(p["low"] - 0.05 for own in lines.values() for p in own.values())), 1.05)
-    axes.set_ylim(-0.6, len(names) - 0.4)
-    axes.set_xlabel("time over dense attention")
-    style.label_rows(axes, range(len(names)), names)
-
-
-def _break_even_lines(axes, lines: dict[str, dict[int, Interval]]) -> None:
+def _break_even_panel(axes, lines: dict[str, dict[int, Interval]]) -> None:
     """Draw a line for each shape, named at its end, with its crossing."""
     ends = []
     shares = sorted({share for points in lines.values() for share in points})
