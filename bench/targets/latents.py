@@ -11,6 +11,7 @@ import re
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -72,6 +73,7 @@ _KINDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"^video_indices$", ("N:long",)),
     (r"^(audio|text)_indices$|^text_rope_pos$", ("S:long",)),
     (r"_indices$|_tags$", ("Q:long",)),
+    (r"^decoder_input_tokens$", ("BTC",)),
     (r"input_ids$|token_ids?$", ("BS:long", "BN:long", "BHW:long")),
     (r"_drop$", ("BN:no",)),
     (r"^img_mask$", ("BV:image",)),
@@ -339,7 +341,7 @@ class LatentInputs(Inputs):
         """Return samples of a wave, spectra or latents of a sound."""
         samples = self._samples()
         if not samples or "sample" not in self.signature.parameters or self._is_denoiser:
-            size = first_field(self.config, "sample_size")
+            size = first_field(self.config, "sample_size", "targets_length")
             return self._assume("T", size, SOUND_LATENTS, "latents of a sound (--input)")
         hop = first_field(self.config, "mel_hop_length", "hop_length") if first_field(self.config, "mel_bins") else None
         return samples // (hop or 1)
@@ -360,9 +362,9 @@ class LatentInputs(Inputs):
     def _note_lengths(self, axes: str) -> None:
         """Note which lengths of the layouts were assumed; an option for another length was not used."""
         used = {"T"} if {*axes} & {*"Tt"} else set()
-        used |= {"S"} if {*axes} & {*"SPQ"} else set()
-        used |= {"H"} if {*axes} & {*"NPQHh"} else set()
-        used |= {"F"} if {*axes} & {*"FEX"} or "num_frames" in self.signature.parameters else set()
+        used |= {"S"} if {*axes} & {*"SPQV"} or "encodings_and_masks" in self.tensors else set()
+        used |= {"H"} if {*axes} & {*"NPQVHh"} else set()
+        used |= {"F"} if {*axes} & {*"FEGX"} or "num_frames" in self.signature.parameters else set()
         for axis, option in {"S": "seq_len", "H": "image_size", "T": "audio"}.items():
             if axis not in used:
                 self.used.discard(option)
@@ -383,6 +385,8 @@ class LatentInputs(Inputs):
                 patch = zip("FHW", first_field(config, "patch_size"), strict=True)
                 self._add(name, lambda patch=patch: tuple(torch.arange(sizes[axis] // side) for axis, side in patch))
         self._add("audio_num_frames", lambda: sizes["S"])
+        ones = partial(self._floats, self.batch, sizes["S"])
+        self._add("encodings_and_masks", lambda: [(ones(config.d_model), ones())])
         if "hidden_states" in self.signature.parameters:
             for name, axis in (("num_frames", "F"), ("height", "H"), ("width", "W")):
                 self._add(name, lambda axis=axis: sizes[axis])

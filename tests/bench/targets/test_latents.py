@@ -351,6 +351,22 @@ def test_values_of_masks_are_read():
     assert shapes(inputs)["encoder_hidden_states_2"] == (1, 3, 5)
 
 
+def test_spectra_between_encodings():
+    class Decoder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.time = nn.Linear(6, D), nn.Linear(1, D)
+
+        def forward(self, encodings_and_masks, decoder_input_tokens, decoder_noise_time):
+            (text, mask), *_ = encodings_and_masks
+            tokens = self.layer(decoder_input_tokens) + self.time(decoder_noise_time[:, None].float())[:, None]
+            return F.scaled_dot_product_attention(tokens, text, text, mask[:, None].bool())
+
+    inputs, _ = make_inputs(Decoder(), {"seq_len": 3}, targets_length=5, d_model=D)
+    assert [one.shape for one in inputs["encodings_and_masks"][0]] == [(1, 3, D), (1, 3)]
+    assert hc.count(Decoder(), **inputs).macs == 5 * 6 * D + D + 2 * 5 * 3 * D
+
+
 def test_one_of_several_values():
     class Scaled(nn.Module):
         def __init__(self):
