@@ -97,15 +97,20 @@ def build_from_config(
     window, absent = _own_window(settings), tuple(maker.absent)
     has_cache = getattr(settings, "use_cache", False) is True
     made_inputs = maker.finish()
-    failure = partial(_failure, model, name, made_inputs)
+    failure = partial(_failure, model, name, made_inputs, maker.refusal)
     return Built(model, (), made_inputs, tuple(notes), versions, window, absent, is_chosen, has_cache, failure)
 
 
-def _failure(model: nn.Module, library: str, inputs: Mapping[str, Any], error: BaseException) -> str | None:
-    """Return why the library itself does not run a model, which raised ``error``; None where that is not known."""
+def _failure(
+    model: nn.Module, library: str, inputs: Mapping[str, Any], refusal: str | None, error: BaseException
+) -> str | None:
+    """Return why the library itself does not run a model, which raised ``error``; None where that is not known.
+
+    ``refusal`` is what trial runs say.
+    """
     while error.__cause__:
         error = error.__cause__
-    reason = _failure_of_code(library, error)
+    reason = refusal or _failure_of_code(library, error)
     # trial runs choose inputs of diffusers, and layers may refuse those that were found
     if library == "transformers":
         reason = reason or _failure_of_text(model) or _failure_of_channels(inputs, error)
@@ -120,7 +125,7 @@ def _failure_of_code(library: str, error: BaseException) -> str | None:
     calls_nothing = isinstance(error, TypeError) and str(error) == "'NoneType' object is not callable"
     lacks_field = isinstance(error, AttributeError) and type(error.obj).__module__.startswith(f"{library}.")
     lacks_any = says_so or calls_nothing or lacks_field
-    return f"this configuration: {type(error).__name__}: {error}" if lacks_any else None
+    return f"this configuration: {type(error).__name__}: {error}".rstrip(".") if lacks_any else None
 
 
 def _failure_of_channels(inputs: Mapping[str, Any], error: BaseException) -> str | None:

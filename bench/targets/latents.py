@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
@@ -151,12 +152,14 @@ class Attempt:
         rank: the less, the further the run came; then the order of the runs.
         inputs: the inputs.
         error: what was raised, with the lines of the code.
+        misfit: that of Readers.
         others: inputs that may let a run come further.
     """
 
     rank: tuple[int, ...]
     inputs: Candidates = field(compare=False)
     error: str = field(compare=False)
+    misfit: tuple[int, int] | None = field(compare=False)
     others: Iterator[Candidates] = field(compare=False)
 
 
@@ -173,6 +176,7 @@ class Readers(TorchFunctionMode):
 
     Attributes:
         sizes: both by the input's name; None where the layer takes another number of axes.
+        misfit: the same of a linear layer that takes other channels, after others read all inputs on which it depends.
         last: the inputs on which the last call depended.
         calls: how many calls depended on inputs.
     """
@@ -180,6 +184,7 @@ class Readers(TorchFunctionMode):
     def __init__(self, inputs: Mapping[str, Any]) -> None:
         super().__init__()
         self.sizes: dict[str, tuple[int, int] | None] = {}
+        self.misfit: tuple[int, int] | None = None
         self.last: set[str] = set()
         self.calls = 0
         # tensors are kept: one that is made later could have the identity of one that is gone
@@ -206,6 +211,9 @@ class Readers(TorchFunctionMode):
             self.calls += 1
             self.last = names
             for sizes in _layer_sizes(function, args, kwargs):
+                is_read = self._names_of(args[0]) <= self.sizes.keys()
+                if is_read and function is F.linear and sizes and sizes[0] != sizes[1]:
+                    self.misfit = sizes
                 for name in self._names_of(args[0]):
                     self.sizes.setdefault(name, sizes)
             if self.wrong():
@@ -447,14 +455,20 @@ class LatentInputs(Inputs):
             if parent is None or changed.keys() == parent.inputs.keys() or error != parent.error:
                 others = self._alternatives(changed, readers, error, optional)
                 calls, is_placed = self._progress(changed, readers)
-                heapq.heappush(waiting, Attempt((-calls, -is_placed, len(seen)), changed, error, others))
+                heapq.heappush(
+                    waiting, Attempt((-calls, -is_placed, len(seen)), changed, error, readers.misfit, others)
+                )
             changed = None
             while waiting and changed is None:
                 parent = waiting[0]
                 changed = next((other for other in parent.others if other not in seen), None)
                 if changed is None:
                     done.append(heapq.heappop(waiting))
-        return min([*done, *waiting]).inputs
+        best = min([*done, *waiting])
+        if best.misfit is not None:
+            reads, takes = best.misfit
+            self.refusal = f"this configuration: a layer of {takes:,} channels reads {reads:,}"
+        return best.inputs
 
     def _progress(self, candidates: Candidates, readers: Readers) -> tuple[int, int]:
         """Return how far a run came: its calls, and 0 where channels stand elsewhere than the last layer takes them.

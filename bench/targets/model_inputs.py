@@ -86,6 +86,8 @@ class Inputs:
         self.used: set[str] = set()
         self.notes: list[str] = []
         self.absent: list[str] = []
+        # why no inputs were found with which the model runs
+        self.refusal: str | None = None
         names = list(self.signature.parameters)
         self.tensors: dict[str, Any] = {}
         for key, tensor in given.items():

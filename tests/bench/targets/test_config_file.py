@@ -328,7 +328,7 @@ def test_library_says_what_it_lacks(forward, reason):
     try:
         forward(None)
     except Exception as error:
-        found = config_file._failure(torch.nn.Identity(), "diffusers", {}, error)
+        found = config_file._failure(torch.nn.Identity(), "diffusers", {}, None, error)
     says = f"diffusers itself does not run this configuration: {reason}; --set FIELD=VALUE may help"
     assert found == (reason and says)
 

@@ -351,6 +351,22 @@ def test_values_of_masks_are_read():
     assert shapes(inputs)["encoder_hidden_states_2"] == (1, 3, 5)
 
 
+@pytest.mark.parametrize(("width", "refusal"), [(D, None), (D + 3, "a layer of 11 channels reads 8")])
+def test_layers_that_do_not_fit(width, refusal):
+    class Stacked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Conv2d(5, D, 1), nn.Linear(width, 3)
+
+        def forward(self, hidden_states, timestep):
+            return self.second(self.first(hidden_states).flatten(2).transpose(1, 2))
+
+    maker = LatentInputs(Stacked(), SimpleNamespace(sample_size=4), {}, {}, torch.float32, dict)
+    maker.diffusers()
+    assert maker.refusal == (refusal and f"this configuration: {refusal}")
+    assert shapes(maker.tensors)["hidden_states"] == (1, 5, 4, 4)
+
+
 def test_spectra_between_encodings():
     class Decoder(nn.Module):
         def __init__(self):
