@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     gqa = mqa = mha
 
 __version__ = "0.2.0"
-REPOSITORY = "https://github.com/OWNER/headcount"
-"""The address of the source code: a placeholder until it is published."""
 __all__ = [
     "MFU", "assert_macs", "build", "convert", "count", "count_macs", "load_hugging_face", "lock", "preset", "summary",
 ]  # fmt: skip

@@ -120,7 +120,7 @@ def models():
     import transformers as hf
 
     config = hf.LlamaConfig(num_hidden_layers=4, hidden_size=512, num_attention_heads=8)
-    yield "LLaMA", hf.LlamaForCausalLM(config), torch.zeros(1, 1024, dtype=torch.long)
+    yield "LLaMA, 4 layers", hf.LlamaForCausalLM(config), torch.zeros(1, 1024, dtype=torch.long)
     yield "ViT-B/16", hf.ViTForImageClassification(hf.ViTConfig()), torch.zeros(1, 3, 224, 224)
     with torch.device("meta"):
         model = hf.Qwen3MoeForCausalLM(hf.Qwen3MoeConfig(**QWEN3)).to(torch.bfloat16)

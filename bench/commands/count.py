@@ -27,7 +27,7 @@ from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError, require_package
 from headcount.bench.hardware import find_card
 from headcount.bench.macs import across, columns, entries, module, ranks, survey
-from headcount.bench.macs.cite import citation
+from headcount.bench.macs.cite import citation, method
 from headcount.bench.output.figure import check_format
 from headcount.bench.output.layout import AUTO
 from headcount.bench.result import Result, Table
@@ -117,7 +117,8 @@ def _survey(args: argparse.Namespace) -> Result:
     # files for machines keep a row for each value
     is_across = args.across and args.format not in ("json", "csv")
     printed: Table = across.across(found, args.across) if is_across else found
-    return Result([printed], lambda: sentence, remark=peak_memory)
+    tables = _with_method(args, [printed], [row.case for row in rows])
+    return Result(tables, lambda: sentence, remark=peak_memory)
 
 
 def _cases(args: argparse.Namespace) -> list[Case]:
@@ -155,7 +156,7 @@ def _closed_forms(args: argparse.Namespace) -> Result:
     if args.on:
         more += [card_times.table(case, find_card(args.on), given) for case in cases]
     sentence = entries.sentence(counts, args.flops) + _brief(args, more) + _citation(args, cases)
-    return Result([*found, *more], lambda: sentence, remark=peak_memory)
+    return Result(_with_method(args, [*found, *more], cases), lambda: sentence, remark=peak_memory)
 
 
 def _ranks(args: argparse.Namespace) -> Result:
@@ -225,7 +226,7 @@ def _module(args: argparse.Namespace) -> Result:
     if args.on:
         more.append(time_table(target, find_card(args.on), given))
     sentence = module.sentence(found, args.flops) + _brief(args, more) + _citation(args, [found])
-    return Result([*printed, *more], lambda: sentence, remark=peak_memory)
+    return Result(_with_method(args, [*printed, *more], [found]), lambda: sentence, remark=peak_memory)
 
 
 def _brief(args: argparse.Namespace, tables: Sequence[Table]) -> str:
@@ -236,6 +237,14 @@ def _brief(args: argparse.Namespace, tables: Sequence[Table]) -> str:
 def _citation(args: argparse.Namespace, counted: Sequence[Case | Count]) -> str:
     """Return what --cite adds to the last line."""
     return f" {citation(counted)}" if args.cite else ""
+
+
+def _with_method(args: argparse.Namespace, tables: Sequence[Table], counted: Sequence[Case | Count]) -> list[Table]:
+    """Return tables, the last with the sentence of --cite below it in the formats that a paper or a page takes."""
+    *others, last = tables
+    if not args.cite or args.format not in ("md", "latex"):
+        return [*tables]
+    return [*others, replace(last, below=[*last.below, method(counted)])]
 
 
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:

@@ -2,9 +2,7 @@
 
 from importlib.resources import files
 
-import headcount
-
 
 def workflow() -> str:
     """Return the workflow with the address of this software."""
-    return files(__package__).joinpath("workflow.yml").read_text("utf-8").replace("REPOSITORY", headcount.REPOSITORY)
+    return files(__package__).joinpath("workflow.yml").read_text("utf-8")

@@ -13,14 +13,16 @@ RULE = (
     "every matrix product and convolution is counted once, attention scores as whole T x T squares under causal masks "
     "too; norms, softmax and elementwise operations are left out; 1 MAC is 2 FLOPs"
 )
-REFERENCE = (
-    f"@software{{headcount, title = {{headcount}}, version = {{{headcount.__version__}}}, "
-    f"url = {{{headcount.REPOSITORY}}}}}"
-)
+REFERENCE = f"@software{{headcount, title = {{headcount}}, version = {{{headcount.__version__}}}}}"
 
 
 def citation(counted: Iterable[Case | Count]) -> str:
     """Return how the costs of closed forms and counts were found, for a paper, and BibTeX."""
+    return f"{method(counted)} {REFERENCE}"
+
+
+def method(counted: Iterable[Case | Count]) -> str:
+    """Return how the costs of closed forms and counts were found, for the method section of a paper."""
     counted = list(counted)
     cases = [one for one in counted if isinstance(one, Case)]
     counts = [one for one in counted if isinstance(one, Count)]
@@ -37,5 +39,5 @@ def citation(counted: Iterable[Case | Count]) -> str:
     inputs += [", ".join(re.sub(r"^\d+: ", "", text) for text in one.inputs) for one in counts]
     return (
         f"MACs of {' and '.join(sorted(passes))} were counted with {' and '.join(tools)}{how}: {rule}. "
-        f"Inputs: {'; '.join(dict.fromkeys(inputs))}. {REFERENCE}"
+        f"Inputs: {'; '.join(dict.fromkeys(inputs))}."
     )

@@ -60,6 +60,11 @@ def _group(verdict: str, because: str, cells: Sequence[Judged]) -> str:
     return f"- **{verdict}**: {which}" + (f" ({because})." if because else ".")
 
 
+def _place(address: str) -> str:
+    """Return an address as a link, and a file of the repository by its path."""
+    return f"<{address}>" if address.startswith("https://") else f"`{address}`"
+
+
 def peaks(facts: Facts) -> str:
     """Return the peak rates of the cards that ``--peak`` names, and where each was read."""
     rows = [
@@ -72,7 +77,7 @@ def peaks(facts: Facts) -> str:
         }
         for one in HARDWARE.values()
     ]
-    places = [f"- *{key}*: <{one['address']}> ({one['read']})." for key, one in SOURCES.items()]
+    places = [f"- *{key}*: {_place(one['address'])} ({one['read']})." for key, one in SOURCES.items()]
     return "\n".join([document.records(rows), "", *places])
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from latex2mathml.converter import convert
 from mkdocs.structure.files import File, Files
 
-from headcount import REPOSITORY
 from headcount.reports import document
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -15,9 +14,8 @@ FOLDERS = ("reports/generated", "reports/site/guides")
 
 
 def on_config(config):
-    """Give headings the anchors of GitHub, and add the link to the repository."""
+    """Give headings the anchors of GitHub."""
     config.mdx_configs["toc"] = {"slugify": lambda title, _: document.anchor(title), "permalink": True}
-    config.nav.append({"Repository": REPOSITORY})
     return config
 
 

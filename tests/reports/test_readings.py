@@ -8,7 +8,7 @@ from tests import readings
 
 FACTS = Facts()
 STORED = FACTS.stored_json("readings.json")
-LLAMA, VIT, QWEN3 = "LLaMA", "ViT-B/16", "Qwen3-30B-A3B"
+LLAMA, VIT, QWEN3 = "LLaMA, 4 layers", "ViT-B/16", "Qwen3-30B-A3B"
 # tokens, widths, layers; a patch, 16 x 16 of 3 colours, is as wide as the model
 N, W, F, L = 1024, 512, 11008, 4
 P, V, G, M = 196, 768, 3072, 12

@@ -151,6 +151,24 @@ def test_citation_says_what_was_counted(capsys):
     assert "src_len 11, tgt_len 11" in text and "@software{headcount" in text
 
 
+@pytest.mark.parametrize("name, form", [("md", "t.md"), ("latex", "t.tex"), ("json", "t.json"), ("csv", "t.csv")])
+@pytest.mark.parametrize("words", [[MHA, MOA, "--vary", "T=11"], [f"{MHA},T=11", "--counter", "closed-form"]])
+def test_citation_stands_where_a_paper_takes_it(words, name, form, tmp_path, capsys):
+    """Below a table of markdown or LaTeX, in JSON's result, and not among the rows of a CSV file."""
+    if name == "csv" and "closed-form" in words:
+        # a file of one table
+        words = [MHA, "--vary", "T=11"]
+    path = tmp_path / form
+    for more in (["-o", str(path)], ["--format", name]):
+        assert main([*words, "--cite", *more]) == 0
+        out, err = capsys.readouterr()
+        text = " ".join((path.read_text() if "-o" in more else out).replace("\\_", "_").split())
+        assert ("MACs of one forward pass were counted with headcount" in text) == (name != "csv")
+        assert ("src_len 11, tgt_len 11." in text) == (name != "csv")
+        assert name == "json" or "@software{headcount" in " ".join(err.split())
+    assert "OWNER" not in text + err
+
+
 def test_citation_has_the_sizes_of_inputs_without_their_places(tmp_path, monkeypatch, capsys, warm):
     (tmp_path / "own.py").write_text(
         "from torch import nn, zeros\ndef make(): return nn.Linear(5, 7), (zeros(3, 5),)\n"
