@@ -109,7 +109,8 @@ def _totals(facts: Facts, cell: Judged, rule: str) -> dict[str, int]:
         parts.setdefault(part(entry), []).append(entry)
     found = {}
     for label, entries in parts.items():
-        only = SimpleNamespace(ledger=ledger(entries), tokens=whole.tokens, samples=whole.samples)
+        sizes = {name: getattr(whole, name) for name in ("tokens", "target_tokens", "samples")}
+        only = SimpleNamespace(ledger=ledger(entries), **sizes)
         try:
             found[label] = evaluate(cell.row, replace(cell.figure, rule=rule), lambda *_, only=only: only).low
         except (ValueError, ZeroDivisionError):  # a quotient of parts
