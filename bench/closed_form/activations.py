@@ -1,13 +1,14 @@
 """Bytes of a configuration's activations as polynomials of B and T: measured at a few lengths, proved at two others."""
 
-from collections.abc import Callable, Sequence
-from fractions import Fraction
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
 from math import lcm
 
 from headcount.bench.closed_form.case import ELEMENT_BYTES
 from headcount.bench.closed_form.observe import IDS, Decoder
-from headcount.bench.closed_form.solve import Lengths
-from headcount.bench.closed_form.store import TYPES
+from headcount.bench.closed_form.solve import Lengths, polynomial
+from headcount.bench.closed_form.store import PREFILL_PEAK, TYPES
 from headcount.bench.closed_form.terms import Bytes, Range
 from headcount.bench.targets.target import Target
 from headcount.bench.targets.user_code import run_user_code
@@ -17,6 +18,7 @@ COLUMNS = {
     "saved_bytes": ("saved_bytes", True),
     "peak_forward_bytes": ("peak_bytes", False),
     "peak_training_bytes": ("peak_bytes", True),
+    PREFILL_PEAK: ("peak_bytes", False),
 }
 """Field of trace.memory.Activations, and whether of a training step, by column."""
 TOKENS = (8, 19, 37)
@@ -32,11 +34,14 @@ def derive(target: Target, name: str, types: str = "") -> Bytes:
     """
     decoder = Decoder(target)
     field, training = COLUMNS[name]
+    more = decoder.prefill_options if name == PREFILL_PEAK else {}
 
     def measured(at: Lengths) -> int:
         ids = decoder.ids(at.B, at.T)
         options = {"training": training, "element_bytes": None if types == TYPES else ELEMENT_BYTES}
-        found = run_user_code(f"a run at {at}", lambda: measure_activations(decoder.module, (), {IDS: ids}, **options))
+        found = run_user_code(
+            f"a run at {at}", lambda: measure_activations(decoder.module, (), {IDS: ids} | more, **options)
+        )
         return getattr(found, field)
 
     window, most = max(decoder.windows, default=0), decoder.positions
@@ -53,25 +58,28 @@ def derive(target: Target, name: str, types: str = "") -> Bytes:
 
 
 def _range(measured: Callable[[Lengths], int], start: int, stop: int | None, most: int | None) -> Range | None:
-    """Return the polynomial of lengths from ``start`` on; None where two further lengths do not have it."""
+    """Return the polynomial of lengths from ``start`` on; None where two further lengths do not have it.
+
+    One sequence has one of its own where a run copies what several do not, or does not copy what several do.
+    """
+    measured = cache(measured)
+    alone = _fitted(measured, start, stop, (1,))
+    for batches in ((1, 2), (2, 3)):
+        found = _fitted(measured, start, stop, batches)
+        found = found if 1 in batches else replace(found, alone=alone)
+        places = [Lengths(max(batches) + 1, start + 29), Lengths(1, 4 * start + 61)]
+        if most is not None:
+            places = [Lengths(at.B, min(at.T, most)) for at in places]
+        if all(found.value(at.B, at.T) == measured(at) for at in places):
+            return found
+    return None
+
+
+def _fitted(measured: Callable[[Lengths], int], start: int, stop: int | None, batches: tuple[int, ...]) -> Range:
+    """Return the polynomial through the values of ``batches`` sequences at three lengths."""
     tokens = [start + more for more in TOKENS]
-    values = [[measured(Lengths(B, T)) for T in tokens] for B in (1, 2)]
-    # of one sequence, and what each further one adds
-    one, two = (_quadratic(tokens, row) for row in values)
-    more = [b - a for a, b in zip(one, two, strict=True)]
-    first = [a - b for a, b in zip(one, more, strict=True)]
-    over = lcm(*(Fraction(value).denominator for value in (*first, *more)))
-    whole = [tuple(int(over * value) for value in values) for values in (first, more)]
-    found = Range(start + 1, stop, *whole, over)
-    places = [Lengths(3, start + 29), Lengths(1, 4 * start + 61)]
-    if most is not None:
-        places = [Lengths(at.B, min(at.T, most)) for at in places]
-    return found if all(found.value(at.B, at.T) == measured(at) for at in places) else None
-
-
-def _quadratic(tokens: Sequence[int], values: Sequence[int]) -> list[Fraction]:
-    """Return the coefficients of 1, T and T^2 of the polynomial through three points."""
-    (a, b, c), (x, y, z) = tokens, values
-    slope = Fraction(y - x, b - a)
-    curve = (Fraction(z - y, c - b) - slope) / (c - a)
-    return [x - slope * a + curve * a * b, slope - curve * (a + b), curve]
+    values = {at: measured(at) for B in batches for T in tokens for at in [Lengths(B, T)]}
+    first, more = polynomial(values, batches, tokens)
+    over = lcm(*(value.denominator for value in (*first, *more)))
+    whole = (tuple(int(over * value) for value in part) for part in (first, more))
+    return Range(start + 1, stop, *whole, over)

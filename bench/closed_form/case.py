@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from headcount.bench.case import Case
-from headcount.bench.closed_form.store import LETTERS, find_activations, find_closed_form
+from headcount.bench.closed_form.store import LETTERS, TYPES, find_activations, find_closed_form
 from headcount.bench.closed_form.terms import ClosedForm
 from headcount.bench.errors import UsageError
 from headcount.bench.targets.target import Target, is_configuration
@@ -148,11 +148,12 @@ class ConfigurationCase(Case):
         B, T = self._sizes(self.lengths["seq_len"])
         return self.config.masked(B, T, None if window is None else Mask(window=window)).macs
 
-    def activation_bytes(self, name: str, element_bytes: int | Fraction) -> int:
+    def activation_bytes(self, name: str, element_bytes: int | Fraction | None) -> int:
         """Return the bytes of a column of activations. Raises UsageError where they have no closed form."""
-        if element_bytes != ELEMENT_BYTES:
-            raise UsageError(f"activations have a closed form at {ELEMENT_BYTES} bytes per element")
-        found = find_activations(self.target, name).value(self.lengths["batch_size"], self.lengths["seq_len"])
+        if element_bytes not in (None, ELEMENT_BYTES):
+            raise UsageError(f"activations have a closed form in the types of a run, and at {ELEMENT_BYTES} bytes each")
+        types = [TYPES] if element_bytes is None else []
+        found = find_activations(self.target, name, *types).value(self.lengths["batch_size"], self.lengths["seq_len"])
         if found is None:
             raise UsageError(f"{name} have no closed form here; headcount count {self.name} measures them")
         return found

@@ -22,7 +22,7 @@ from headcount.bench.closed_form.letters import (
     sizes_of,
 )
 from headcount.bench.closed_form.observe import Decoder, Item, Observed, Weight
-from headcount.bench.closed_form.solve import Lengths, Solver
+from headcount.bench.closed_form.solve import Lengths, Solver, polynomial
 from headcount.bench.closed_form.store import LETTERS
 from headcount.bench.closed_form.terms import NEW, SEQUENCES, ClosedForm, Factor, Stored, Term, masked_terms
 from headcount.bench.contractions.costs import weights_read
@@ -33,7 +33,7 @@ from headcount.bench.targets.target import Target
 from headcount.bench.targets.user_code import UserCodeError
 from headcount.formulas import decoding, prices
 from headcount.formulas.backward import training_macs
-from headcount.formulas.ledger import MAC_KINDS, Ledger, Mask
+from headcount.formulas.ledger import MAC_KINDS, RESULT, Ledger, Mask
 
 FORWARD = (Lengths(2, 7), Lengths(3, 11), Lengths(2, 19))
 STEPS = (Lengths(2, 1, 1), Lengths(3, 1, 6), Lengths(2, 1, 12))
@@ -184,7 +184,7 @@ class _Derivation:
         if self._multiples:
             form = found.of_tokens(PROVED_FORWARD.B, PROVED_FORWARD.T)
             letters = self._multiples.check(form, PROVED_FORWARD)
-            found = replace(found, results=tuple(self._results(places)))
+            found = replace(found, **self._results(places))
         try:
             found, proved = self._with_step(found)
             places += proved
@@ -203,6 +203,7 @@ class _Derivation:
             proof=proof,
             forward=_fold(found.forward),
             results=_fold(found.results),
+            results_of_one=_fold(found.results_of_one),
             step=tuple(one for one in step if isinstance(one, Term)),
             stored=tuple(one for one in step if isinstance(one, Stored)),
         )
@@ -218,26 +219,76 @@ class _Derivation:
             _compare(form.of_step(at.B, at.T, at.n), decoder.step(at))
         return form, places
 
-    def _results(self, places: Sequence[Lengths]) -> list[Term]:
-        """Return what the forward pass of a training step keeps, proved at ``places``; none where it has no form."""
+    def _results(self, places: Sequence[Lengths]) -> dict[str, tuple[Term, ...]]:
+        """Return what the forward pass of a training step keeps by field of a form; empty where it has no form.
+
+        It is proved at ``places``. One sequence has a form of its own where a run copies what several do not, or does
+        not copy what several do.
+        """
+        several, alone = [at for at in places if at.B > 1], [at for at in places if at.B == 1]
+        found = self._kept(FORWARD)
+        if not self._are_kept(found, several):
+            return {}
+        if self._are_kept(found, alone):
+            return {"results": found}
+        of_one = self._kept([replace(at, B=1) for at in FORWARD])
+        later = [replace(at, B=1) for at in several]
+        return {"results": found, "results_of_one": of_one} if self._are_kept(of_one, [*alone, *later]) else {}
+
+    def _kept(self, points: Sequence[Lengths]) -> tuple[Term, ...]:
+        """Return what runs at ``points`` keep, the results of a module one by one, or their sum; none without both."""
         decoder, multiples = self._decoder, self._multiples
-        solver = Solver(FORWARD, self._windows, self._chunks)
-        runs = [decoder.kept(at) for at in FORWARD]
-        runs += [] if multiples is None else multiples.kept(FORWARD[0])
+        solver = Solver(tuple(points), self._windows, self._chunks)
+        runs = [decoder.kept(at) for at in points]
+        runs += [] if multiples is None else multiples.kept(points[0])
         by_path = [_by_path(items) for items in runs]
         found: list[Term] = []
-        try:
-            for path in dict.fromkeys(path for one in by_path for path in one):
-                for items in self._aligned_others([one.get(path, ()) for one in by_path], len(FORWARD)):
-                    found += self._split(solver, items, {})
-        except UserCodeError:
-            return []
-        form = ClosedForm("", (), results=tuple(_summed(map(_with_whole_tokens, found))))
+        changing: list[str] = []
+        for path in dict.fromkeys(path for one in by_path for path in one):
+            try:
+                own: list[Term] = []
+                for items in self._aligned_others([one.get(path, ()) for one in by_path], len(points)):
+                    own += self._split(solver, items, {})
+                found += own
+            except UserCodeError:
+                # a loop over tokens has other results at other lengths
+                changing.append(path)
+        if changing:
+            sums = [] if self._chunks else self._kept_sums(changing, points)
+            if not sums:
+                return ()
+            found += sums
+        return tuple(_summed(map(_with_whole_tokens, found)))
+
+    def _kept_sums(self, paths: Sequence[str], points: Sequence[Lengths]) -> list[Term]:
+        """Return the sums of what modules keep as polynomials of tokens and sequences; none where one has fractions.
+
+        A plan does not divide them: a recurrence runs over all tokens.
+        """
+        batches, tokens = sorted({at.B for at in points}), [at.T for at in points]
+        runs = {at: _by_path(self._decoder.kept(at)) for B in batches for T in tokens for at in [Lengths(B, T)]}
+        sequences, token = Factor("B", of=SEQUENCES), Factor("n", of=NEW)
+        powers = [], [token], [token, replace(token, letter="m")]
+        found = []
+        for path in paths:
+            sums = {at: sum(item.dims["j"] for item in run.get(path, ())) for at, run in runs.items()}
+            first, more = polynomial(sums, batches, tokens)
+            for of, numbers in (([], first), ([sequences], more)):
+                for power, number in zip(powers, numbers, strict=True):
+                    if number.denominator != 1:
+                        return []
+                    if number:
+                        found.append(Term(path, RESULT, (*of, *power, Factor("j", int(number)))))
+        return found
+
+    def _are_kept(self, terms: tuple[Term, ...], places: Sequence[Lengths]) -> bool:
+        """Return whether ``terms`` are what runs at ``places`` keep."""
+        form = ClosedForm("", (), results=terms)
         for at in places:
-            kept = sum(item.dims["j"] for item in decoder.kept(at))
+            kept = sum(item.dims["j"] for item in self._decoder.kept(at))
             if sum(entry.size for entry in form.of_training(at.B, at.T)) != kept:
-                return []
-        return list(form.results)
+                return False
+        return True
 
     def _why_not_trained(self, form: ClosedForm) -> str:
         """Return why a training step is not three forward passes; empty where it is."""
@@ -580,6 +631,7 @@ def _at_blocks(form: ClosedForm) -> ClosedForm:
         form,
         forward=tuple(map(blocks.place, form.forward)),
         results=tuple(map(blocks.place, form.results)),
+        results_of_one=tuple(map(blocks.place, form.results_of_one)),
         step=tuple(map(blocks.place, form.step)),
         stored=tuple(map(blocks.place_cache, form.stored)),
     )

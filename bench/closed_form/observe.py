@@ -156,6 +156,13 @@ class Decoder:
         names = inspect.signature(self.module.forward).parameters
         return next((name for name in CACHES if name in names), None)
 
+    @property
+    def prefill_options(self) -> dict[str, int | bool]:
+        """The arguments, of those that it takes, with which a pass keeps no cache and gives the last token's logits."""
+        wanted: dict[str, int | bool] = {"use_cache": False, "logits_to_keep": 1}
+        taken = inspect.signature(self.module.forward).parameters
+        return {name: value for name, value in wanted.items() if name in taken}
+
     def ids(self, B: int, T: int, device: str = META) -> Tensor:
         """Return token ids."""
         return torch.ones(B, T, dtype=torch.long, device=device)

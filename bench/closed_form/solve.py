@@ -1,7 +1,8 @@
 """Find the letters of a size from its values at a few lengths. Imports no torch."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import product
 from math import prod
 
@@ -96,3 +97,24 @@ class Solver:
         shift = (a * t - b * s) // (b - a)
         is_small = 0 < abs(shift) <= MOST_SHIFT and min(tokens) + shift > 0
         return Factor(letter, of=letter, shift=shift) if is_small else None
+
+
+def polynomial(
+    values: Mapping[Lengths, int], batches: Sequence[int], tokens: Sequence[int]
+) -> tuple[list[Fraction], list[Fraction]]:
+    """Return the coefficients of 1, T and T^2 of values at three numbers of tokens: without sequences, and of each.
+
+    ``batches``: one number of sequences, whose values have the first part alone, or two.
+    """
+    small, large = batches[0], batches[-1]
+    one, two = (_quadratic(tokens, [values[Lengths(B, T)] for T in tokens]) for B in (small, large))
+    more = [(b - a) / max(1, large - small) for a, b in zip(one, two, strict=True)]
+    return [a - small * b for a, b in zip(one, more, strict=True)], more
+
+
+def _quadratic(tokens: Sequence[int], values: Sequence[int]) -> list[Fraction]:
+    """Return the coefficients of 1, T and T^2 of the polynomial through three points."""
+    (a, b, c), (x, y, z) = tokens, values
+    slope = Fraction(y - x, b - a)
+    curve = (Fraction(z - y, c - b) - slope) / (c - a)
+    return [x - slope * a + curve * a * b, slope - curve * (a + b), curve]

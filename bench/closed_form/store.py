@@ -5,6 +5,7 @@ import json
 import os
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from headcount.bench.output.files import ensure_dir, write
 from headcount.bench.output.progress import stage
 from headcount.bench.result_cache import digest
 from headcount.bench.targets.process import ProcessExited, run_isolated
-from headcount.bench.targets.target import Target
+from headcount.bench.targets.target import Target, is_configuration
 from headcount.formulas.published.typed import from_data, to_data
+from headcount.models.configs.numbers import TYPE_BITS, parse_element_bytes
 
 LIBRARIES = ("torch", "transformers")
 SOURCES = (
@@ -42,6 +44,10 @@ LETTERS = "letters"
 """A closed form whose sizes are in the letters that plans divide."""
 TYPES = "types"
 """Activations whose numbers have the types of a run."""
+PREFILL_PEAK = "peak_prefill_bytes"
+"""The most bytes alive while a context is read, without what the cache keeps, and with the last token's logits."""
+DEFAULT_TYPE = "bfloat16"
+"""The type of weights that nobody names."""
 
 
 def find_closed_form(target: Target, *words: str) -> ClosedForm:
@@ -90,6 +96,23 @@ def _find_stored(kind: Any, file: str, target: Target, *words: str) -> Any:
         with suppress(UsageError):
             write(ensure_dir(folder()) / f"{key}.json", json.dumps(to_data(found)))
     return found
+
+
+def type_bytes(target: Target) -> int | Fraction:
+    """Return the bytes of a number of the type that the target or its configuration names, else of bfloat16."""
+    named = target.dtype
+    if named is None and is_configuration(target.spec):
+        with suppress(UsageError, ValueError):
+            named = _named_type(json.loads(_content(target.spec) or "{}"))
+    return parse_element_bytes(named if named in TYPE_BITS else DEFAULT_TYPE)
+
+
+def _named_type(config: Any) -> str | None:
+    """Return the type that a configuration, or a part of it, names."""
+    if not isinstance(config, dict):
+        return None
+    own = config.get("dtype") or config.get("torch_dtype")
+    return own if isinstance(own, str) else next(filter(None, map(_named_type, config.values())), None)
 
 
 def folder() -> Path:

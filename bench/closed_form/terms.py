@@ -120,7 +120,8 @@ class Stored:
 class Range:
     """Bytes as a polynomial of B and T, of at least ``start`` and at most ``stop`` tokens.
 
-    ``first`` + B ``more``, each the coefficients of 1, T and T^2, ``over`` a number.
+    ``first`` + B ``more``, each the coefficients of 1, T and T^2, ``over`` a number. ``alone``: that of one sequence,
+    where it is another.
     """
 
     start: int
@@ -128,9 +129,12 @@ class Range:
     first: tuple[int, ...]
     more: tuple[int, ...]
     over: int = 1
+    alone: "Range | None" = None
 
     def value(self, B: int, T: int) -> int | Fraction:
         """Return the bytes."""
+        if B == 1 and self.alone is not None:
+            return self.alone.value(B, T)
         parts = zip(self.first, self.more, strict=True)
         return divide(sum((a + B * b) * T**power for power, (a, b) in enumerate(parts)), self.over)
 
@@ -166,6 +170,7 @@ class ClosedForm:
         stored: the tensors of the cache.
         results: the bytes that a pass keeps for the gradients, in the letters that plans divide; empty where they are
             not known or not wanted.
+        results_of_one: those of one sequence, where they are others.
         windows: the windows and chunks of the layers that have one.
         positions: the most tokens of a sequence; None for any number.
         weight_bytes: bytes of all parameters in their types.
@@ -185,6 +190,7 @@ class ClosedForm:
     step: tuple[Term, ...] = ()
     stored: tuple[Stored, ...] = ()
     results: tuple[Term, ...] = ()
+    results_of_one: tuple[Term, ...] = ()
     windows: tuple[int, ...] = ()
     positions: int | None = None
     weight_bytes: int = 0
@@ -205,7 +211,8 @@ class ClosedForm:
 
     def of_training(self, B: Size, T: Size) -> Ledger:
         """Return the ledger of a pass over T tokens of B sequences, with the results that a run keeps."""
-        return self.of_tokens(B, T) + Ledger(tuple(term.entry(B, T, 0) for term in self.results))
+        results = self.results_of_one if B == 1 and self.results_of_one else self.results
+        return self.of_tokens(B, T) + Ledger(tuple(term.entry(B, T, 0) for term in results))
 
     def of_step(self, B: Size, T: Size, n: Size) -> Ledger:
         """Return the ledger of T new tokens behind n stored ones, with what the cache stores."""
