@@ -14,6 +14,7 @@ from headcount.bench.counting.module import count
 from headcount.bench.targets.target import Target
 from headcount.bench.targets.user_code import UserCodeError
 from tests.bench.closed_form.families import FAMILIES, REFUSED, config
+from tests.bench.closed_form.public import PUBLIC
 
 pytest.importorskip("transformers", reason="the optional extra hf is not installed")
 
@@ -36,7 +37,7 @@ def case_of(tmp_path_factory):
     @cache
     def form(kind):
         path = folder / f"{kind}.json"
-        path.write_text(json.dumps(config(kind)))
+        path.write_text(json.dumps(PUBLIC[kind].config if kind in PUBLIC else config(kind)))
         return str(path), derive(Target(str(path), lengths=LENGTHS[0]))
 
     def make(kind, lengths):
@@ -46,22 +47,38 @@ def case_of(tmp_path_factory):
     return make
 
 
+def check_equals_count(case):
+    """Fail where a column of a case is not that of a count at its lengths."""
+    counted = count(case.target, columns=COLUMNS, given=GIVEN, roots={})
+    assert case.ledger.macs == counted.macs
+    assert case.ledger.params == counted.params
+    assert counted.active_params in (case.ledger.active_params, None)
+    of_count, _ = values([*COLUMNS, "macs_per_token", "other_flops"], counted, GIVEN)
+    of_form, reasons = values(list(of_count), case, GIVEN)
+    known = {name: value for name, value in of_form.items() if name not in reasons}
+    assert known == {name: of_count[name] for name in known}
+    # a recurrence has other gradients than products of its size, and a window needs a mask that has it
+    unknown = {"training_macs"} | ({"windowed_macs"} if not case.config.windows else set())
+    assert not any(of_count[name] for name in reasons if name in COLUMNS and name not in unknown)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_closed_form_equals_count(kind, case_of):
     for lengths in LENGTHS:
-        case = case_of(kind, lengths)
-        target, form = case.target, case.config
-        counted = count(target, columns=COLUMNS, given=GIVEN, roots={})
-        assert case.ledger.macs == counted.macs
-        assert case.ledger.params == counted.params
-        assert counted.active_params in (case.ledger.active_params, None)
-        of_count, _ = values([*COLUMNS, "macs_per_token", "other_flops"], counted, GIVEN)
-        of_form, reasons = values(list(of_count), case, GIVEN)
-        known = {name: value for name, value in of_form.items() if name not in reasons}
-        assert known == {name: of_count[name] for name in known}
-        # a recurrence has other gradients than products of its size, and a window needs a mask that has it
-        unknown = {"training_macs"} | ({"windowed_macs"} if not form.windows else set())
-        assert not any(of_count[name] for name in reasons if name in COLUMNS and name not in unknown)
+        check_equals_count(case_of(kind, lengths))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", PUBLIC)
+def test_closed_form_equals_count_at_full_width(name, case_of):
+    public = PUBLIC[name]
+    beyond = max(public.windows, default=0) + 41
+    for lengths in ({"batch_size": 1, "seq_len": 29}, {"batch_size": 2, "seq_len": beyond}):
+        case = case_of(name, lengths)
+        assert (case.config.windows, case.ledger.params) == (public.windows, public.params)
+        cached, _ = values(["kv_bytes"], case, GIVEN)
+        assert cached["kv_bytes"] == 2 * lengths["batch_size"] * public.cached(lengths["seq_len"])
+        check_equals_count(case)
 
 
 UNMASKED = {"gpt_neo": "the mask of transformer.h.0.attn.attention is not known"}
