@@ -40,6 +40,8 @@ CHANNELS = 16
 """Channels of an input before the layer that reads it is known."""
 MAX_VALUES = 2**16
 """Elements up to which inputs keep their values in trial runs."""
+NO_VALUES = "a tensor has no values"
+"""Error of a trial run that reads values."""
 RUNS, CALLS = 500, 50_000
 """The most trial runs, and the most calls in all of them."""
 
@@ -448,7 +450,9 @@ class LatentInputs(Inputs):
         while changed is not None and left > 0:
             seen.append(changed)
             readers, error = self._run(changed)
-            if error is None:
+            # the count has values where a run without them cannot go on
+            is_furthest = all(readers.calls >= -attempt.rank[0] for attempt in (*done, *waiting))
+            if error is None or error == NO_VALUES and is_furthest:
                 return changed
             left -= CALLS // RUNS + readers.calls
             # an optional input that changes nothing but the number of calls is not needed
@@ -527,10 +531,8 @@ class LatentInputs(Inputs):
         except _Enough:
             pass
         except Exception as error:
-            # where a run without values cannot go on the count has them, and no input helps where a part is missing
-            has_no_values = isinstance(error, NotImplementedError) and "meta" in str(error)
-            if has_no_values or "meta tensor" in str(error) or "'NoneType' object is not callable" in str(error):
-                return readers, None
+            if "meta tensor" in str(error) or isinstance(error, NotImplementedError) and "meta" in str(error):
+                return readers, NO_VALUES
             lines = [line for _, line in traceback.walk_tb(error.__traceback__)]
             return readers, f"{type(error).__name__}: {error} {lines}"
         finally:

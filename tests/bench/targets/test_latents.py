@@ -351,6 +351,21 @@ def test_values_of_masks_are_read():
     assert shapes(inputs)["encoder_hidden_states_2"] == (1, 3, 5)
 
 
+def test_part_that_one_layout_misses():
+    class Grid(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.missing, self.layer = None, nn.Conv3d(5, D, 1)
+
+        def forward(self, hidden_states, timestep):
+            hidden_states = hidden_states if hidden_states.dim() > 4 else self.missing(hidden_states)
+            return self.layer(hidden_states) * timestep.to(hidden_states.dtype)
+
+    maker = LatentInputs(Grid(), SimpleNamespace(sample_size=4, num_frames=3), {}, {}, torch.float32, dict)
+    maker.diffusers()
+    assert shapes(maker.tensors)["hidden_states"] == (1, 5, 3, 4, 4)
+
+
 @pytest.mark.parametrize(("width", "refusal"), [(D, None), (D + 3, "a layer of 11 channels reads 8")])
 def test_layers_that_do_not_fit(width, refusal):
     class Stacked(nn.Module):
