@@ -261,9 +261,12 @@ def _cards(text: str) -> dict[str, int]:
             raise UsageError(f"the memory of {card.name} is not known; give its bytes, as --on 32G")
         return {card.short_name: card.memory_bytes}
     try:
-        return {"the card": parse_int(text)}
+        memory = parse_int(text)
     except ValueError:
         raise UsageError(f"unknown card {text!r}; {choices(text, ('all', *known))}, or bytes as 80G") from None
+    if memory < 1:
+        raise UsageError(f"--on {text}: a card has at least 1 byte; bytes are written as 80G")
+    return {"the card": memory}
 
 
 def _demand(args: argparse.Namespace) -> Demand:

@@ -31,7 +31,7 @@ from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError, read_file
 from headcount.bench.lock.history import badge, history
 from headcount.bench.lock.workflow import workflow
-from headcount.bench.output.files import write
+from headcount.bench.output.files import is_folder, write
 from headcount.bench.result import Result
 from headcount.bench.snapshot import file
 from headcount.bench.snapshot.difference import (
@@ -115,6 +115,8 @@ def command(args: argparse.Namespace) -> Result | str:
         return f"{args.badge}: the totals of {args.target[0]}"
     if not args.check and args.format not in ("text", "json"):
         raise UsageError(f"--format {args.format} goes with --check; a lock is always JSON")
+    if args.out and not args.check and is_folder(args.out):
+        raise UsageError(f"cannot write {args.out}: a lock is one file, and this is a folder")
     if args.update and args.out:
         raise UsageError("--update writes the file that it reads; --out goes with TARGET and --check")
     path = args.check or args.update

@@ -16,9 +16,11 @@ def _macs_eq18(config, T: int, S: int) -> int | None:
 
 def _baselines(config) -> dict[str, MultiHeadAttentionConfig]:
     d_model, g = config.d_model, config.num_kv_heads
+    # one head of a model that is narrower than the paper's heads
+    heads = max(1, d_model // HEAD_DIM)
     return {
         "mqa": make_dense(d_model, config.top_k * g, config.kv_head_dim, g),
-        "mha": make_dense(d_model, d_model // HEAD_DIM, HEAD_DIM),
+        "mha": make_dense(d_model, heads, min(HEAD_DIM, d_model)),
         "mha-inner": VARIANT.dense(config),
     }
 

@@ -74,3 +74,11 @@ def test_every_layer_has_its_baseline():
         config = layer(name)
         assert ("mha" in variant(config.variant).baselines(config)) == (config.variant != "mha")
     assert set(impls_by_variant()) == {name for name, config in ATTENTIONS.items() if config.module}
+
+
+@pytest.mark.parametrize("d_model", [1, 8, 63, 64, 512])
+@pytest.mark.parametrize("name", variants_with("search"))
+def test_baselines_of_any_width_can_be_built(name, d_model):
+    one = variant(name)
+    layer = make_config({"attention": name, "d_model": d_model, **one.fields(one.search.example)})
+    assert {dense.d_model for dense in one.baselines(layer).values()} <= {d_model}

@@ -146,6 +146,7 @@ LATENCY = [
 ]
 FIT = [
     ("fit llama3-8b --on H100", 2, ["H100 SXM"]),
+    ("fit llama3-8b --on 0", 2, ["80G"]),
     ("fit llama3-8b --on 'V100 SXM2'", 2, ["--on 32G"]),
     ("fit llama3-8b --on 80G --train --context 5", 2, ["--seq-len"]),
     ("fit llama3-8b --on 80G --ranks 2 --plan tp=2", 2, ["finds"]),
@@ -214,6 +215,7 @@ ROUTING_LOCK = [
     ("lock model.py:make --max macs=1.2GB", 2, ["macs=1.2GB"]),
     ("lock model.py:make --max mac=1", 2, ["mac=1", "macs and params"]),
     ("lock model.py:make --device cuda", 3, ["CUDA"]),
+    ("lock model.py:make -o .", 2, ["one file"]),
 ]
 ENDINGS = [
     ([f"table moa-table3 {CLOSED} --check"], 0),
