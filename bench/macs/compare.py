@@ -82,14 +82,14 @@ class CrossoverRow(Row):
     ``exceptions``: the values of A - B at sizes at which it is not the polynomial.
     """
 
-    account: str = shown(Column, "account")
+    account: str = shown(Column, "rule")
     letter: str = shown(Column, "letter", priority=0)
     difference: str = shown(Column, "A - B", wraps=20)
-    below: int | None = shown(Column, "last at", kind="int", priority=0)
+    below: int | None = shown(Column, "until", kind="int", priority=0)
     at_below: int | None = shown(macs_column, "A - B\nthere", sign=True, priority=2)
-    above: int | None = shown(Column, "first at", kind="int", priority=0)
+    above: int | None = shown(Column, "from", kind="int", priority=0)
     at_above: int | None = shown(macs_column, "A - B\nthere", sign=True, priority=2)
-    counted: str = shown(Column, "counted there", priority=0)
+    counted: str = shown(Column, "check", priority=0)
     exceptions: Mapping[int, int] = field(default_factory=dict)
     notes: Sequence[str] = ()
     failures: Sequence[str] = ()
@@ -244,7 +244,7 @@ def _crossover_table(
     changes = [Change(a, b, letter, which, rule) for rule in rules for letter, which in movable]
     return Table(
         "compare-crossovers",
-        f"{a.name} against {b.name}: crossovers",
+        f"{a.name} against {b.name}: sizes where A - B changes its sign",
         columns_of(CrossoverRow),
         (row for change in changes for row in _rows_of_change(change, counters, device)),
         notes,
