@@ -20,6 +20,7 @@ from headcount.bench.closed_form.letters import (
     Parts,
     scaled,
     sizes_of,
+    with_expert_letters,
 )
 from headcount.bench.closed_form.observe import Decoder, Item, Observed, Weight
 from headcount.bench.closed_form.solve import Lengths, Solver, polynomial
@@ -358,7 +359,7 @@ class _Derivation:
         before, number = set(hosted), len(solver.points)
         term = self._term(solver, items[:number], hosted)
         if not self._multiples or len(items) == number:
-            return [term]
+            return [with_expert_letters(term)]
         of_dims = {}
         for letter, size in {**items[0].dims, "times": items[0].times}.items():
             sizes = [item.times if letter == "times" else item.dims[letter] for item in items[number:]]

@@ -76,7 +76,7 @@ class Letters:
         if term.used is not None:
             yield from self._parameters(term, parts.of_weights)
             return
-        term = _with_expert_letters(term)
+        term = with_expert_letters(term)
         numbers = {one.letter: one.number for one in term.factors if not one.of}
         pieces = [_pieces(size, parts.of_dims.get(letter, {})) for letter, size in numbers.items()]
         shares: dict[str, int] = {}
@@ -150,7 +150,7 @@ def _in_letters(weight: Mapping[str, int], named: Mapping[str, list[Factor]]) ->
     return found
 
 
-def _with_expert_letters(term: Term) -> Term:
+def with_expert_letters(term: Term) -> Term:
     """Return the term of experts with both sizes of their matrices."""
     sizes = {one.letter: one.number for one in term.factors if not one.of and one.letter in ("i", "j")}
     if "E" not in term.weight or prod(sizes.values()) * term.weight["E"] != prod(term.weight.values()):
