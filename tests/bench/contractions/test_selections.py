@@ -1,5 +1,7 @@
 """Active parameters under routers of every spelling, and of dense models that use the same operations."""
 
+from itertools import cycle, product
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -9,6 +11,11 @@ import headcount as hc
 
 SIZES = [(4, 6, 23), (7, 4, 40)]
 """Experts, width, and tokens."""
+
+
+def with_sizes(*ways):
+    """Return each combination of ``ways`` with one of SIZES, by turns."""
+    return [(*names, *sizes) for names, sizes in zip(product(*ways), cycle(SIZES), strict=False)]
 
 
 class Routed(nn.Module):
@@ -139,9 +146,7 @@ UNLEARNED = ("hash", "shifted-hash", "drawn", "drawn by weights", "drawn order")
 """Choices without the router's weights."""
 
 
-@pytest.mark.parametrize("experts, width, tokens", SIZES)
-@pytest.mark.parametrize("dispatch", DISPATCHES)
-@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("choice, dispatch, experts, width, tokens", with_sizes(CHOICES, DISPATCHES))
 def test_routed_experts_are_not_all_active(choice, dispatch, experts, width, tokens):
     torch.manual_seed(0)
     model = Routed(lambda m, x, ids: DISPATCHES[dispatch](m, x, CHOICES[choice](m, x, ids)), experts, width)
@@ -151,9 +156,10 @@ def test_routed_experts_are_not_all_active(choice, dispatch, experts, width, tok
     assert count.active_params in (None, 2 * square + router + square)
 
 
-@pytest.mark.parametrize("experts, width, tokens", SIZES)
-@pytest.mark.parametrize("dispatch", ["masks", "places", "order", "item", "groups"])
-@pytest.mark.parametrize("choice", UNLEARNED)
+@pytest.mark.parametrize(
+    "choice, dispatch, experts, width, tokens",
+    with_sizes(UNLEARNED, ["masks", "places", "order", "item", "groups"]),
+)
 def test_experts_right_behind_an_embedding_are_not_all_active(choice, dispatch, experts, width, tokens):
     torch.manual_seed(0)
     model = Routed(lambda m, x, ids: DISPATCHES[dispatch](m, x, CHOICES[choice](m, x, ids)), experts, width)
@@ -193,9 +199,7 @@ def _scattered(expert, x, mask):
     return y
 
 
-@pytest.mark.parametrize("experts, width, tokens", SIZES)
-@pytest.mark.parametrize("applied", APPLIED)
-@pytest.mark.parametrize("gate", GATES)
+@pytest.mark.parametrize("gate, applied, experts, width, tokens", with_sizes(GATES, APPLIED))
 @pytest.mark.parametrize("inner", [0, 11])
 def test_hard_gates_leave_active_parameters_unknown(gate, applied, experts, width, tokens, inner):
     torch.manual_seed(0)
