@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import sys
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,6 +32,9 @@ os.environ.pop("COLUMNS", None)
 
 def pytest_configure(config):
     """Use one thread: tests run many small products, for which a second thread mostly waits."""
+    # hundreds of processes import the packages: write bytecode even where a shell turns it off
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     if config.getoption("numprocesses", None):
         # the controller of pytest-xdist runs no tests
         return
