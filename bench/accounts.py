@@ -93,6 +93,10 @@ class Assumptions:
         return ", ".join(texts) + "."
 
 
+ACTIVATION = ("other",)
+"""What columns measure of a run's tensors, which may have types of their own."""
+
+
 class Account:
     """A value and its column; decorates the function of the value, which has the name of the account.
 
@@ -130,8 +134,11 @@ class Account:
     def column(self, given: Assumptions) -> Column:
         """Return the column for these assumptions."""
         of = "bytes" if self.in_bytes else "MACs" if "MACs" in self.head else ""
-        sizes = {given.bytes_each[kind] for kind in self.in_bytes}
-        unit = f"bytes, {float(sizes.pop()):g} each" if len(sizes) == 1 else "bytes" if sizes else ""
+        of_run = given.has_run_types and self.in_bytes == ACTIVATION
+        sizes = {None} if of_run else {given.bytes_each[kind] for kind in self.in_bytes}
+        unit = "bytes" if sizes else ""
+        if len(sizes) == 1 and (size := sizes.pop()) is not None:
+            unit = f"bytes, {float(size):g} each"
         options = {"kind": "int", "width": 14, "of": of, "unit": unit, **self.options}
         return Column(self.value.__name__, self.head, **options)
 
@@ -169,9 +176,9 @@ STATEMENTS = {
     "state": "Training state, bytes per trained parameter, {recipe}; a frozen one has weights only.",
     "saved": (
         "Saved bytes: measured, live after the forward pass of {model}: what autograd keeps, the "
-        "output, and what routers keep for their losses."
+        "output, and what routers keep for their losses{types}."
     ),
-    "peak": "Peak bytes: what {model} allocates, as executed.",
+    "peak": "Peak bytes: what {model} allocates, as executed{types}.",
     "moved": "Bytes moved: what each operation of the run reads and writes, in the types of its tensors.",
     "time": "Times on {card} are not measured. {fitted}",
     "prices": "Operations without multiply-accumulates, in no MACs. {prices}",
@@ -493,14 +500,19 @@ def state_bytes(trained: int, frozen: int, given: Assumptions) -> int:
     return trained * sum(recipe.values()) + frozen * recipe["weights"]
 
 
-@Account("saved\nactivations", "saved", in_bytes=("other",))
+@Account("saved\nactivations", "saved", in_bytes=ACTIVATION)
 def saved_bytes(case: Case, given: Assumptions) -> int:
     """Return the bytes of activations that the forward pass of the reference leaves for the backward pass."""
-    found = case.activation_bytes("saved_bytes", given.element_bytes)
+    found = case.activation_bytes("saved_bytes", _activation_bytes(given))
     return _measure(case, given).saved_bytes if found is None else found
 
 
-@Account("saved\nrecomputed", "saved", "recompute", in_bytes=("other",))
+def _activation_bytes(given: Assumptions) -> int | Fraction | None:
+    """Return the bytes of a number of activations; None where they have the types of a run."""
+    return None if given.has_run_types else given.element_bytes
+
+
+@Account("saved\nrecomputed", "saved", "recompute", in_bytes=ACTIVATION)
 def saved_recompute_bytes(case: Case, given: Assumptions) -> int:
     """Return the same where every repeated layer keeps its input only. Raises NoAccount for a single layer."""
     _check_repeats(case)
@@ -513,14 +525,14 @@ def _check_repeats(case: Case) -> None:
         raise NoAccount("a single layer has no repeated layers to recompute")
 
 
-@Account("forward\npeak", "peak", in_bytes=("other",))
+@Account("forward\npeak", "peak", in_bytes=ACTIVATION)
 def peak_forward_bytes(case: Case, given: Assumptions) -> int:
     """Return the most bytes that are live at once in a forward pass of the reference implementation."""
-    found = case.activation_bytes("peak_forward_bytes", given.element_bytes)
+    found = case.activation_bytes("peak_forward_bytes", _activation_bytes(given))
     return _measure(case, given, training=False).peak_bytes if found is None else found
 
 
-@Account("training\npeak", "peak", in_bytes=("other",))
+@Account("training\npeak", "peak", in_bytes=ACTIVATION)
 def peak_training_bytes(case: Case, given: Assumptions) -> int:
     """Return the most bytes that are live at once in a training step of the reference implementation."""
     return _measure(case, given).peak_bytes
@@ -626,6 +638,7 @@ def statement(names: Sequence[str], given: Assumptions, model: str = "the refere
         recipe=f"{given.optimizer}: {' + '.join(f'{size} {what}' for what, size in RECIPES[given.optimizer].items())}",
         prices=prices.statement(given.prices),
         model=model,
+        types=", in the types of its tensors" if given.has_run_types else "",
         rule=f"{given.rule}: {CONVENTIONS[given.rule].about}".rstrip(".") if given.rule else "",
         tokens="the input's" if given.tokens is None else f"{given.tokens:,}",
         seconds=given.seconds or 0,

@@ -188,8 +188,7 @@ def _row(what: str, case: Case, given: Assumptions, card: Hardware, form: Ledger
 def _row_of_plan(what: str, form: Ledger, plan: Plan, times: PlanTimes, tokens: int) -> TimeRow:
     """Return the time of a pass of all ranks; ``form`` is of one rank's sequences."""
     training, card = what == TRAINING, times.cluster.card
-    # sp does not divide the one token of a sequence
-    own = plan if training else replace(plan, sp=False)
+    own = plan if training else plan.generating
     costs = Ranks(form).costs(own)
     sequences = plan.dp * (plan.mb if training else 1)
     if training:

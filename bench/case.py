@@ -159,8 +159,11 @@ class Case:
         attention = self.ledger.select(lambda entry: re.fullmatch(paths, entry.path))
         return self.ledger.macs - attention.macs + causal_half(attention, window).macs
 
-    def activation_bytes(self, name: str, element_bytes: int | Fraction) -> int | None:
-        """Return the bytes of a column of activations where they have a closed form; None where they are measured."""
+    def activation_bytes(self, name: str, element_bytes: int | Fraction | None) -> int | None:
+        """Return the bytes of a column of activations where they have a closed form; None where they are measured.
+
+        ``element_bytes``: of a number; None for the types of a run.
+        """
         return None
 
     @cached_property

@@ -100,6 +100,7 @@ class Value:
 
 
 COUNT = Value("positive integer", parse_int, lambda number: number >= 1)
+RATE = Value("bytes per second", parse_float, lambda rate: rate > 0)
 ELEMENT = Value(f"number of bytes, as 2 and 0.5, or type ({', '.join(TYPE_BITS)})", parse_element_bytes)
 SET: Mapping[str, Any] = {"action": "append", "metavar": "FIELD=VALUE", "default": []}
 """Arguments of an option that changes a field of a preset, and may be repeated."""

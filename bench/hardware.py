@@ -24,7 +24,8 @@ TRAINED_IN = ("bf16", "fp16")
 @dataclass(frozen=True)
 class Hardware:
     """One data sheet: dense TFLOP/s by dtype, bytes of memory per second; bytes of memory, multiprocessors, bytes per
-    second of the links of a node and of a bridge between two cards, and the cards of a node, None where not read.
+    second of the links of a node and of a bridge between two cards, and the cards of a node, None where not read; bytes
+    per second to other nodes, which no data sheet states, None where not given.
 
     hardware.toml describes each field.
     """
@@ -41,6 +42,7 @@ class Hardware:
     link_bytes_per_s: float | None = None
     bridge_bytes_per_s: float | None = None
     node_cards: int | None = None
+    between_bytes_per_s: float | None = None
 
     @property
     def short_name(self) -> str:

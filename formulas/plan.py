@@ -13,7 +13,7 @@ Data parallelism divides no letter: B is the number of sequences of one rank and
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isqrt
 from typing import Any
 
@@ -73,6 +73,20 @@ class Plan:
     def under_way(self) -> Size:
         """Microbatches whose activations the first stage keeps at once."""
         return min(self.pp, self.mb)
+
+    @property
+    def generating(self) -> "Plan":
+        """The plan of a model that generates: its one token of a sequence is whole, and ranks of tp share experts.
+
+        Raises PlanError for experts that are divided over more ranks, or over fewer, than those of tp.
+        """
+        shares = self.sp and self.ep != 1 and self.tp != 1
+        if shares and self.ep != self.tp:
+            raise PlanError(
+                f"{self}: sp does not divide the one token of a sequence that generates, whose experts need "
+                f"ep={self.tp}, or tp=1"
+            )
+        return replace(self, sp=False, replicated=self.replicated or shares)
 
     def __str__(self) -> str:
         """Return the plan as :func:`parse` reads it; ``dp=1`` where nothing is divided."""

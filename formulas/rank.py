@@ -88,6 +88,11 @@ class RankCost:
         """Return the bytes of weights, gradients and optimizer states that the rank keeps."""
         return sum(bytes_each * self.held[part] for part, bytes_each in STATE_BYTES.items())
 
+    @property
+    def has_stated_results(self) -> bool:
+        """Whether the ledger states what a run keeps for its backward pass."""
+        return any(entry.kind == RESULT for entry in self.ledger)
+
     def activation_elements(self) -> Size:
         """Return a bound of the elements that a microbatch keeps for its backward pass, of PARAMETER's bytes.
 
@@ -95,8 +100,7 @@ class RankCost:
         numbers, which fused kernels do not keep. With full recomputation the input of each layer, and the results
         inside the largest one.
         """
-        is_stated = any(entry.kind == RESULT for entry in self.ledger)
-        kept_of = _kept if is_stated else _results
+        kept_of = _kept if self.has_stated_results else _results
         everything = _whole(sum(map(kept_of, self.ledger)))
         if self.plan.recompute != "full":
             return everything

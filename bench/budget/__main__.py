@@ -20,7 +20,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from headcount.bench.cli import COUNT, ELEMENT, SET, NameList, Parser, Value, add_output, serve, start
+from headcount.bench.cli import COUNT, ELEMENT, RATE, SET, NameList, Parser, Value, add_output, serve, start
 from headcount.bench.errors import UsageError
 
 PROG = "python -m bench.budget"
@@ -38,13 +38,13 @@ from headcount.bench.closed_form.case import configuration_case
 from headcount.bench.column import plural
 from headcount.bench.hardware import find_card, names
 from headcount.bench.output.figure import figure
-from headcount.bench.performance.plan_time import cluster_of
+from headcount.bench.performance.plan_time import BETWEEN_HELP, cluster_of, in_nodes
 from headcount.bench.result import Result
 from headcount.bench.targets.target import flag, is_configuration, parse_target
 from headcount.bench.variants.mha import NARROWED
 from headcount.bench.variants.variant import Variant, variant, variants_with, with_width
 from headcount.formulas.plan import Plan
-from headcount.models.configs.numbers import parse_float, parse_int
+from headcount.models.configs.numbers import parse_int
 from headcount.models.configs.targets import is_layer, make, read, split
 from headcount.models.configs.targets import parse as parse_words
 
@@ -53,7 +53,6 @@ DEFAULT = "moa"
 """The attention that is searched without --attention and without a preset."""
 SEARCHED = variants_with("search") | NARROWED
 SHARE = Value("share between 0 and 1", Fraction, lambda share: 0 <= share < 1)
-RATE = Value("bytes per second", parse_float, lambda rate: rate > 0)
 ROWS = Value("number of rows", parse_int, lambda rows: rows >= 0)
 OF_PLANS = ("global_batch", "bytes", "ranks_per_node", "between_nodes")
 OF_SIZES = (
@@ -113,8 +112,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     add("--global-batch", type=COUNT, metavar="N", help="sequences of a step over all ranks")
     add("--bytes", metavar="BUDGET", help="most bytes that a rank holds: 80G")
     add("--ranks-per-node", type=COUNT, metavar="N", help="(default: the card's, else 8)")
-    text = "bytes per second of a rank to other nodes (default: 50G, in a slot its rate)"
-    add("--between-nodes", type=RATE, metavar="N", help=text)
+    add("--between-nodes", type=RATE, metavar="N", help=BETWEEN_HELP)
     add_output(out)
     return out
 
@@ -158,7 +156,7 @@ def _plan_search(args: argparse.Namespace) -> Result:
         name, fields, lengths = read(args.preset, args.set)
         case = Case.of(name, fields, lengths | _given_lengths(args))
     card = find_card(args.on or "H100 SXM")
-    cluster = cluster_of(card, args.between_nodes, args.ranks_per_node)
+    cluster = cluster_of(in_nodes(card, args.between_nodes, args.ranks_per_node))
     sizes = args.ranks, args.global_batch, parse(args.bytes).high
     return plans.result(case, *sizes, args.limit, float(args.min_distance), cluster)
 

@@ -21,25 +21,25 @@ from headcount.bench.accounts import (
 from headcount.bench.budget.plans import plans
 from headcount.bench.card_times import DECODE, FORWARD, PREFILL, TRAINING, TimeRow
 from headcount.bench.case import Case
-from headcount.bench.cli import COUNT, ELEMENT, Parser, Value, add_output, serve
+from headcount.bench.cli import COUNT, ELEMENT, RATE, Parser, Value, add_output, serve
 from headcount.bench.closed_form.case import ConfigurationCase, case_of, configuration_case
-from headcount.bench.closed_form.store import TYPES, find_activations
+from headcount.bench.closed_form.store import PREFILL_PEAK, TYPES, find_activations, type_bytes
 from headcount.bench.closed_form.times import time_table
 from headcount.bench.column import BAD, GOOD, Column, bytes_column
 from headcount.bench.counting.count import count
 from headcount.bench.counting.result import Unknown
 from headcount.bench.errors import UsageError
 from headcount.bench.hardware import HARDWARE, Hardware, by_name, names
-from headcount.bench.performance.plan_time import DTYPE
+from headcount.bench.performance.plan_time import BETWEEN_HELP, DTYPE, DTYPE_BYTES, in_nodes
 from headcount.bench.result import Result, Row, Table, columns_of, shown
 from headcount.bench.targets.target import Target, add_target_options, is_configuration, parse_target
 from headcount.formulas.decoding import cache_elements
 from headcount.formulas.ledger import Ledger
 from headcount.formulas.plan import Plan, PlanError
 from headcount.formulas.plan import parse as parse_plan
-from headcount.formulas.rank import RankCost, Ranks
+from headcount.formulas.rank import BYTES, PARAMETER, RankCost, Ranks
 from headcount.models.configs.base import ConfigError
-from headcount.models.configs.numbers import TYPE_BITS, parse_element_bytes, parse_int
+from headcount.models.configs.numbers import TYPE_BITS, parse_int
 from headcount.models.configs.suggest import choices
 from headcount.models.configs.targets import has_closed_form
 
@@ -52,12 +52,17 @@ DESCRIPTION = """Whether a model fits on a card: exit code 0 where it does, else
     headcount fit llama3-405b --on "H200 SXM" --ranks 16
     headcount fit config.json --on 24G --context 4096
 """
-BYTES = Value("number of bytes", parse_int, lambda number: number >= 0)
+RESERVE = Value("number of bytes", parse_int, lambda number: number >= 0)
 NODE = 8
 """Ranks of a node: tp of --ranks is at most that."""
 MOST = 2**30
 """Batches and contexts above are not searched."""
 CACHE, ACTIVATIONS = "cache", "activations"
+READING = (
+    ", while the context of one sequence is read into its cache, with the logits of the last token where the model's "
+    "code takes that"
+)
+"""What activations of a configuration that generates are of."""
 OPTIMIZER_PARTS = ("gradients", "weights")
 """Parts of a recipe that are no state of the optimizer."""
 Largest = Callable[[int], Mapping[str, int]]
@@ -127,8 +132,7 @@ class Demand:
 
     def _costs(self, form: Ledger) -> tuple[RankCost, ...]:
         plan = self.plan or Plan()
-        # sp does not divide the one token of a sequence
-        return Ranks(form).costs(plan if self.training else replace(plan, sp=False))
+        return Ranks(form).costs(plan if self.training else plan.generating)
 
     def _of_step(self) -> Iterator[dict[str, int]]:
         """Yield the parts of a training step, for each class of equal ranks."""
@@ -166,7 +170,9 @@ class Demand:
         if cost.plan.zero == 3:
             size = RECIPES[self.given.optimizer]["weights"] if self.training else each["weight"]
             more["gathered weights"] = cost.gathered_params() * size
-        more[ACTIVATIONS] = activations * each["other"]
+        # what a run keeps has types of its own
+        is_stated = self.training and cost.has_stated_results
+        more[ACTIVATIONS] = activations * (BYTES[PARAMETER] if is_stated else each["other"])
         return {name: ceil(size) for name, size in {**held, **more}.items()}
 
     def fits(self, memory: int) -> bool:
@@ -186,12 +192,14 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     add = out.add_argument_group("what it does").add_argument
     add("--context", type=COUNT, metavar="N", help="tokens in the cache of each sequence (default: the input's)")
     add("--weights", type=ELEMENT, metavar="TYPE", help="int4, fp8 …: bytes of a weight (default: the model's own)")
-    add("--cache", type=ELEMENT, metavar="TYPE", help="of a key or value (default: 2 bytes)")
+    add("--cache", type=ELEMENT, metavar="TYPE", help="of a key or value (default: the model's own)")
     add("--train", action="store_true", help="a training step in place of a cache")
     add("--optimizer", choices=RECIPES, metavar="NAME", default="adamw-mixed", help=", ".join(RECIPES))
     add("--plan", metavar="PLAN", help="tp=8,sp: one rank under a parallel plan")
     add("--ranks", type=COUNT, metavar="N", help="the plan of N ranks that holds least")
-    add("--reserve", type=BYTES, metavar="N", default=0, help="bytes kept for CUDA and fragments, 1G (default: 0)")
+    add("--between-nodes", type=RATE, metavar="N", help=BETWEEN_HELP)
+    add("--ranks-per-node", type=COUNT, metavar="N", help="(default: the card's, else 8)")
+    add("--reserve", type=RESERVE, metavar="N", default=0, help="bytes kept for CUDA and fragments, 1G (default: 0)")
     add_output(out)
     return out
 
@@ -203,11 +211,12 @@ def command(args: argparse.Namespace) -> Result:
     cards = _cards(args.on)
     demand = _demand(args)
     largest: Largest = partial(_largest, demand)
+    counted = ""
     if demand.has_ledger:
         parts = demand.parts()
     else:
-        parts, largest = _parts_of_module(demand)
-    notes = [*_notes(args, demand)]
+        parts, largest, counted = _parts_of_module(demand)
+    notes = [*_notes(args, demand, counted)]
     if len(cards) > 1:
         return _of_cards(args, demand, parts, cards, largest, notes)
     ((card, memory),) = cards.items()
@@ -222,7 +231,7 @@ def command(args: argparse.Namespace) -> Result:
     below = [f"Largest {name}: {number:,}." for name, number in most.items() if number]
     if not fits:
         below += list(_advice(demand, room, most))
-    times, reason = _times(demand, card)
+    times, reason = _times(args, demand, card)
     if reason:
         below.append(f"No times: {reason}.")
     table = Table("fit", f"{args.target} on {card}, {memory:,} bytes", columns_of(PartRow), rows, notes, below)
@@ -230,16 +239,23 @@ def command(args: argparse.Namespace) -> Result:
     return Result([table, *times], lambda: sentence)
 
 
-def _times(demand: Demand, card: str) -> tuple[list[Table[TimeRow]], str]:
-    """Return the times on a card, none of a module, or the reason where they are not known."""
+def _times(args: argparse.Namespace, demand: Demand, card: str) -> tuple[list[Table[TimeRow]], str]:
+    """Return the times on a card, none of a module, or the reason where they are not known.
+
+    They are in bfloat16, but for weights and caches of bytes that are given.
+    """
     sheet, plan, target = by_name(card), demand.plan, demand.target
     if sheet is None or not (has_closed_form(target.spec) or is_configuration(target.spec)):
         return [], ""
+    if type_bytes(target) != DTYPE_BYTES:
+        return [], f"they are in {DTYPE}, and the model is not; --dtype {DTYPE} has them"
     if unknown := _unknown_of(sheet, plan):
         return [], f"{unknown} is not known"
     passes = (TRAINING,) if demand.training else (PREFILL, DECODE, FORWARD)
+    given = Assumptions(weight_bytes=args.weights, cache_bytes=args.cache, optimizer=args.optimizer)
+    sheet = in_nodes(sheet, args.between_nodes, args.ranks_per_node)
     try:
-        return [time_table(target, sheet, demand.given, plan=plan, passes=passes)], ""
+        return [time_table(target, sheet, given, plan=plan, passes=passes)], ""
     except UsageError as error:
         return [], str(error)
 
@@ -279,10 +295,11 @@ def _demand(args: argparse.Namespace) -> Demand:
             raise UsageError(f"{target.spec} is no code of yours: its lengths, and not --input, set its inputs")
         if target.dtype and target.dtype not in TYPE_BITS:
             raise UsageError(f"--dtype {target.dtype}: weights are of one of {', '.join(TYPE_BITS)}")
-        if target.dtype:
-            given["element_bytes"] = parse_element_bytes(target.dtype)
+    given["element_bytes"] = type_bytes(target)
     demand = Demand(target, Assumptions(**given), args.train)
     divided = args.plan or args.ranks
+    if not divided and (args.between_nodes or args.ranks_per_node):
+        raise UsageError("--between-nodes and --ranks-per-node go with --plan or --ranks")
     if divided and not has_closed_form(target.spec) and not is_configuration(target.spec):
         raise UsageError("--plan and --ranks divide presets, layers and config.json, whose ranks have a closed form")
     if args.plan and args.ranks:
@@ -346,7 +363,7 @@ def _closed_parts(demand: Demand) -> dict[str, int]:
         found[CACHE] = value_of("kv_bytes", case, given)
     # the context of one sequence is read at a time
     one = replace(case, lengths={**case.lengths, "batch_size": 1})
-    return {**found, ACTIVATIONS: _activations(one, "peak_forward_bytes")}
+    return {**found, ACTIVATIONS: _activations(one, PREFILL_PEAK)}
 
 
 def _activations(case: ConfigurationCase, name: str) -> int:
@@ -360,7 +377,7 @@ def _activations(case: ConfigurationCase, name: str) -> int:
 def _largest_closed(demand: Demand, memory: int) -> dict[str, int]:
     """Return the largest batch, and the largest context or length, of a configuration with a closed form."""
 
-    name = "saved_bytes" if demand.training else "peak_forward_bytes"
+    name = "saved_bytes" if demand.training else PREFILL_PEAK
     activations = find_activations(demand.target, name, TYPES)
 
     def fits(**lengths: int) -> bool:
@@ -379,12 +396,16 @@ def _largest_closed(demand: Demand, memory: int) -> dict[str, int]:
     return {"batch": batch, "length" if demand.training else "context": _bisect(lambda n: fits(seq_len=n))}
 
 
-def _parts_of_module(demand: Demand) -> tuple[dict[str, int], Largest]:
-    """Return the bytes of each part, and the largest lengths by the memory: by a closed form, else by a count."""
-    if is_configuration(demand.target.spec):
-        with suppress(UsageError, ConfigError, NoAccount):
-            return _closed_parts(demand), partial(_largest_closed, demand)
-    return _count_parts(demand)
+def _parts_of_module(demand: Demand) -> tuple[dict[str, int], Largest, str]:
+    """Return the bytes of each part, the largest lengths by the memory, and what activations are of, as text.
+
+    By a closed form, else by a count.
+    """
+    if not is_configuration(demand.target.spec):
+        return *_count_parts(demand), ""
+    with suppress(UsageError, ConfigError, NoAccount):
+        return _closed_parts(demand), partial(_largest_closed, demand), "" if demand.training else READING
+    return *_count_parts(demand), "" if demand.training else ", of one sequence with its cache and all logits"
 
 
 def _count_parts(demand: Demand) -> tuple[dict[str, int], Largest]:
@@ -455,8 +476,8 @@ def _share(size: int, memory: int) -> Fraction | None:
     return Fraction(100 * size, memory) if memory > 0 else None
 
 
-def _notes(args: argparse.Namespace, demand: Demand) -> Iterator[str]:
-    """Yield how each part is counted."""
+def _notes(args: argparse.Namespace, demand: Demand, counted: str) -> Iterator[str]:
+    """Yield how each part is counted; ``counted``: what activations of a run are of."""
     closed, is_file = demand.has_ledger, is_configuration(demand.target.spec)
     if closed:
         sizes = ", ".join(f"{name} {size:,}" for name, size in demand.case.lengths.items())
@@ -479,8 +500,7 @@ def _notes(args: argparse.Namespace, demand: Demand) -> Iterator[str]:
             yield f"Activations: the results {what}, {kernels} and no T x S numbers."
     else:
         what = "that the forward pass keeps for the gradients" if demand.training else "that are alive at once at most"
-        of = ", of one sequence" if is_configuration(demand.target.spec) and not demand.training else ""
-        yield f"Activations: the bytes {what}, as the model runs on meta, in the types of its tensors{of}."
+        yield f"Activations: the bytes {what}, as the model runs on meta, in the types of its tensors{counted}."
     if is_file:
         with suppress(UsageError, ConfigError):
             yield from case_of(demand.target, plan=demand.plan).notes

@@ -196,8 +196,8 @@ def result(
         f"divided, the weights that fsdp gathers at once, and {kept}, for as many microbatches as there are stages; "
         "with recompute=full the inputs of layers, and the results of one.",
         f"On the front of less of every cost and less time, rows at least {min_distance:.0%} apart in one cost "
-        "(--min-distance 0 for all). headcount fit --train, count and latency --estimate take each plan as printed, on "
-        "nodes of the card.",
+        "(--min-distance 0 for all). headcount fit --train takes each plan as printed, with --between-nodes and "
+        "--ranks-per-node as here; count and latency --estimate take it on nodes of the card.",
         *case.kernel_notes,
     ]
     every = list(within.items())

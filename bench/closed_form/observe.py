@@ -157,11 +157,10 @@ class Decoder:
         return next((name for name in CACHES if name in names), None)
 
     @property
-    def prefill_options(self) -> dict[str, int | bool]:
-        """The arguments, of those that it takes, with which a pass keeps no cache and gives the last token's logits."""
-        wanted: dict[str, int | bool] = {"use_cache": False, "logits_to_keep": 1}
-        taken = inspect.signature(self.module.forward).parameters
-        return {name: value for name, value in wanted.items() if name in taken}
+    def prefill_options(self) -> dict[str, int]:
+        """The argument with which a pass gives the logits of the last token alone, where it takes that."""
+        name = "logits_to_keep"
+        return {name: 1} if name in inspect.signature(self.module.forward).parameters else {}
 
     def ids(self, B: int, T: int, device: str = META) -> Tensor:
         """Return token ids."""

@@ -9,6 +9,7 @@ from headcount.bench.accounts import Assumptions, check
 from headcount.bench.case import Case
 from headcount.bench.cli import COUNT, Parser, add_output, serve
 from headcount.bench.closed_form.case import case_of
+from headcount.bench.closed_form.store import type_bytes
 from headcount.bench.closed_form.times import time_table
 from headcount.bench.commands.options import (
     ASSUMPTIONS,
@@ -25,14 +26,16 @@ from headcount.bench.counting.count import CLOSED_FORM, check_device, count, par
 from headcount.bench.counting.result import Count, Unknown
 from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError, require_package
-from headcount.bench.hardware import find_card
+from headcount.bench.hardware import Hardware, find_card
 from headcount.bench.macs import across, columns, entries, module, ranks, survey
 from headcount.bench.macs.cite import citation, method
 from headcount.bench.output.figure import check_format
 from headcount.bench.output.layout import AUTO
+from headcount.bench.performance.plan_time import DTYPE, DTYPE_BYTES
 from headcount.bench.result import Result, Table
 from headcount.bench.targets.target import (
     OPERATORS,
+    Target,
     add_operator_options,
     add_ranks,
     add_target_options,
@@ -42,6 +45,7 @@ from headcount.bench.targets.target import (
 )
 from headcount.formulas.plan import parse as parse_plan
 from headcount.formulas.rank import BYTES, REDUCTION
+from headcount.models.configs.numbers import TYPE_BITS, parse_element_bytes
 from headcount.models.configs.presets import LISTED, PRESETS
 from headcount.models.configs.suggest import choices
 from headcount.models.configs.targets import has_closed_form, split
@@ -104,7 +108,8 @@ def _survey(args: argparse.Namespace) -> Result:
     """Return the costs of several targets, or of one at several points."""
     refuse(args, ("backward", "decode", "depth", "ranks", "plan", "check", "counter"), "--vary and several TARGETs")
     add_times(args, survey.DEFAULT)
-    given, varied = assumptions_of(args), survey.vary(args.vary or ())
+    varied = survey.vary(args.vary or ())
+    given = _in_types(args, [parse_target(text, args) for text in args.target])
     check(args.columns, given)
     if args.plot:
         check_format(args.plot)
@@ -119,6 +124,23 @@ def _survey(args: argparse.Namespace) -> Result:
     printed: Table = across.across(found, args.across) if is_across else found
     tables = _with_method(args, [printed], [row.case for row in rows])
     return Result(tables, lambda: sentence, remark=peak_memory)
+
+
+def _card_of(args: argparse.Namespace) -> Hardware:
+    """Return the card of --on. Raises UsageError for another one, and for a type that times are not in."""
+    if args.dtype in TYPE_BITS and parse_element_bytes(args.dtype) != DTYPE_BYTES:
+        raise UsageError(f"--on: times are in {DTYPE}, not in {args.dtype}")
+    return find_card(args.on)
+
+
+def _in_types(args: argparse.Namespace, targets: Sequence[Target], has_times: bool = False) -> Assumptions:
+    """Return the assumptions of --columns, with the types of the targets where no bytes of an element are given."""
+    given = assumptions_of(args, has_times)
+    if args.element_bytes is not None:
+        return given
+    size, *others = {type_bytes(target) for target in targets}
+    has_run_types = not any(has_closed_form(target.spec) for target in targets)
+    return replace(given, element_bytes=given.element_bytes if others else size, has_run_types=has_run_types)
 
 
 def _cases(args: argparse.Namespace) -> list[Case]:
@@ -140,7 +162,8 @@ def _closed_forms(args: argparse.Namespace) -> Result:
     has_types = all(is_configuration(split(text)[0]) for text in args.target)
     of_module = [name for name in MODULE if name != "dtype" or not has_types]
     refuse(args, (*of_module, "backward", "device", "reduce_bytes"), "closed forms")
-    given, cases = assumptions_of(args, has_times=True), _cases(args)
+    cases = _cases(args)
+    given = _in_types(args, [parse_target(text, args) for text in args.target], has_times=True)
     check(args.columns, given)
     changed = f" with {', '.join(args.set)}" if args.set else ""
     counts = list(map(count, cases))
@@ -154,7 +177,7 @@ def _closed_forms(args: argparse.Namespace) -> Result:
         heading = f"{', '.join(case.name for case in cases)}{changed}"
         more.append(columns.table_of(cases, heading, args.columns, given))
     if args.on:
-        more += [card_times.table(case, find_card(args.on), given) for case in cases]
+        more += [card_times.table(case, _card_of(args), assumptions_of(args, has_times=True)) for case in cases]
     sentence = entries.sentence(counts, args.flops) + _brief(args, more) + _citation(args, cases)
     return Result(_with_method(args, [*found, *more], cases), lambda: sentence, remark=peak_memory)
 
@@ -200,7 +223,8 @@ def _module(args: argparse.Namespace) -> Result:
         raise UsageError("--plan counts a rank on meta: it goes without --counter, --decode and --device")
     if args.backward and counters:
         raise UsageError("--backward goes without --counter: the other tools count the forward pass")
-    given, case, target = assumptions_of(args, has_times=True), None, parse_target(text, args)
+    case, target = None, parse_target(text, args)
+    given = _in_types(args, [target], has_times=True)
     if has_closed_form(target.spec):
         case = Case.of(target.spec, target.settings, target.lengths, called=text)
         case.check_runs()
@@ -224,7 +248,7 @@ def _module(args: argparse.Namespace) -> Result:
     elif args.columns:
         more.append(columns.of_module(found, text, args.columns, given))
     if args.on:
-        more.append(time_table(target, find_card(args.on), given))
+        more.append(time_table(target, _card_of(args), assumptions_of(args, has_times=True)))
     sentence = module.sentence(found, args.flops) + _brief(args, more) + _citation(args, [found])
     return Result(_with_method(args, [*printed, *more], [found]), lambda: sentence, remark=peak_memory)
 

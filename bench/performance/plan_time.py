@@ -6,7 +6,7 @@ of the last one. Sends between stages are hidden. Stages run one forward and one
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import NamedTuple
 
@@ -30,10 +30,11 @@ BESIDE = "dp"
 BETWEEN = 50e9
 """Bytes per second of a card to other nodes by default, in one direction: an adapter of 400 Gbit/s for each card. A
 card sends no more than by its own links."""
+BETWEEN_HELP = "bytes per second of a rank to other nodes (default: 50G, in a slot its rate)"
 NODE = 8
 """Cards of a node where the card's are not known."""
-DTYPE = "bfloat16"
-"""The type of products, in which the efficiencies were measured."""
+DTYPE, DTYPE_BYTES = "bfloat16", 2
+"""The type of products, in which the efficiencies were measured, and the bytes of its numbers."""
 
 
 def sent_by(cost: RankCost) -> Sent:
@@ -86,14 +87,20 @@ class StepTime:
     stages_s: float
 
 
-def cluster_of(card: Hardware, between: float | None = None, node: int | None = None) -> Cluster:
+def in_nodes(card: Hardware, between: float | None = None, node: int | None = None) -> Hardware:
+    """Return a card with the bytes per second ``between`` nodes and the cards of a ``node`` that are given."""
+    rate, cards = between or card.between_bytes_per_s, node or card.node_cards
+    return replace(card, between_bytes_per_s=rate, node_cards=cards)
+
+
+def cluster_of(card: Hardware) -> Cluster:
     """Return the nodes and links of a card. Raises UsageError for one whose links were not read."""
     if card.link_bytes_per_s is None:
         known = [one.short_name for one in HARDWARE.values() if one.link_bytes_per_s]
         raise UsageError(f"the links of {card.name} in a node are not known; choose from {', '.join(known)}")
     card.check(DTYPE)
     within = card.link_bytes_per_s
-    return Cluster(card, within, between or min(BETWEEN, within), node or card.node_cards or NODE)
+    return Cluster(card, within, card.between_bytes_per_s or min(BETWEEN, within), card.node_cards or NODE)
 
 
 def span(axis: str, plan: Plan) -> int:

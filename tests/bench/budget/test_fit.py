@@ -7,6 +7,7 @@ import pytest
 from headcount.bench.budget import fit
 from headcount.bench.case import Case
 from headcount.bench.hardware import HARDWARE
+from tests.bench.closed_form import public
 from tests.bench.targets.conftest import LLAMA, write
 
 PUBLIC = {
@@ -29,7 +30,7 @@ PUBLIC = {
 def run(capsys, *words):
     """Return the exit code and the table of a command."""
     code = fit.main([*words, "--format", "json"])
-    (table,) = json.loads(capsys.readouterr().out)["tables"]
+    table, *_ = json.loads(capsys.readouterr().out)["tables"]
     return code, table
 
 
@@ -73,6 +74,59 @@ def test_ranks_divide_the_cache(plan, share, capsys):
     _, cached = PUBLIC["llama3-8b"]
     found = held(run(capsys, "llama3-8b", "--on", "80G", "--context", "64", "--plan", plan)[1])
     assert found["cache"] * share == 2 * cached * 64
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("name", "words", "weight_bits", "cache_bytes", "context", "batch", "memory", "fits"), [
+    ("mixtral-8x7b", ["--weights", "int4"], 4, 2, 4096, 8, "l40s", True),
+    ("mixtral-8x7b", ["--weights", "fp8"], 8, 2, 4096, 8, "l40s", False),
+    ("qwen3-30b-a3b", ["--cache", "fp8"], 16, 1, 131072, 1, "h100", True),
+    ("qwen3-30b-a3b", ["--cache", "fp8"], 16, 1, 131072, 4, "h100", False),
+    ("gemma2-9b", [], 16, 2, 8192, 4, "l40s", True),
+    ("gemma2-9b", [], 16, 2, 8192, 4, "l4", False),
+    ("qwen3-next-80b-a3b", ["--weights", "int4"], 4, 2, 32768, 16, "l40s", False),
+    ("qwen3-next-80b-a3b", ["--weights", "int4"], 4, 2, 32768, 16, "h100", True),
+])  # fmt: skip
+def test_public_configurations_are_those_by_hand(
+    name, words, weight_bits, cache_bytes, context, batch, memory, fits, tmp_path, capsys
+):
+    model = public.PUBLIC[name]
+    (tmp_path / "config.json").write_text(json.dumps(model.config))
+    words = [*words, "--context", str(context), "--batch-size", str(batch), "--on", HARDWARE[memory].short_name]
+    code, table = run(capsys, str(tmp_path / "config.json"), *words)
+    found = held(table)
+    assert found["weights"] == model.params * weight_bits // 8
+    assert found["cache"] == model.cached(context) * batch * cache_bytes
+    assert found["total"] == found["weights"] + found["cache"] + found["activations"]
+    assert (code == 0) == fits == (found["total"] <= HARDWARE[memory].memory_bytes)
+
+
+@pytest.mark.parametrize(("plan", "tp", "ep", "fits"), [
+    ("tp=8,sp,ep=8", 8, 8, True), ("tp=8,ep=8:replicated", 8, 8, True), ("dp=16,ep=16", 1, 16, True),
+    ("tp=4,sp,ep=4", 4, 4, False),
+])  # fmt: skip
+def test_ranks_of_deepseek_hold_what_they_do_by_hand(plan, tp, ep, fits, capsys):
+    """Heads, dense blocks and words are divided by tp, routed experts by ep; every rank has the rest.
+
+    The rest are latents, routers and the shared expert.
+    """
+    d, heads, expert = 7168, 128, 3 * 7168 * 2048
+    divided = 1536 * heads * (128 + 64) + 512 * heads * (128 + 128) + heads * 128 * d
+    whole = d * 1536 + 1536 + d * (512 + 64) + 512 + 2 * d
+    of_layers = 61 * (divided // tp + whole) + 3 * 3 * d * 18432 // tp
+    of_experts = 58 * (d * 256 + (256 // ep + 1) * expert)
+    params = of_layers + of_experts + 2 * 129_280 * d // tp + d
+    words = ["--context", "8192", "--batch-size", "16", "--weights", "fp8", "--on", "H200 SXM", "--plan", plan]
+    code, table = run(capsys, "deepseek-v3", *words)
+    found = held(table)
+    # every head reads all of the latents
+    assert (found["weights"], found["cache"]) == (params, 61 * (512 + 64) * 8192 * 16 * 2)
+    assert (code == 0) == fits
+
+
+def test_generation_names_experts_that_ranks_of_tp_do_not_share(capsys):
+    assert fit.main(["deepseek-v3", "--on", "80G", "--context", "8", "--plan", "tp=8,dp=2,sp,ep=16"]) == 2
+    assert "experts need ep=8" in capsys.readouterr().err
 
 
 def test_encoder_and_decoder_are_held(capsys):

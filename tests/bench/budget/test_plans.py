@@ -15,14 +15,14 @@ from headcount.bench.errors import UsageError
 from headcount.bench.hardware import HARDWARE
 from headcount.bench.latency.__main__ import main as latency
 from headcount.bench.macs import ranks
-from headcount.bench.performance.plan_time import BETWEEN, cluster_of, sent_by, span
+from headcount.bench.performance.plan_time import BETWEEN, cluster_of, in_nodes, sent_by, span
 from headcount.formulas.plan import parse
 from headcount.formulas.rank import Ranks, rank_costs
 
 LLAMA = {"num_layers": 6, "d_model": 16, "d_ff": 24, "vocab_size": 40, "num_heads": 8, "num_kv_heads": 4}
 
 
-NODES_OF_4 = cluster_of(HARDWARE["h100"], node=4)
+NODES_OF_4 = cluster_of(in_nodes(HARDWARE["h100"], node=4))
 SEARCH = ["llama3-8b", *(f"--set={name}={size}" for name, size in LLAMA.items()), "--seq-len", "56"]
 
 
@@ -132,7 +132,7 @@ def test_card_in_a_slot_sends_no_more_than_the_slot():
     slot, switch = (cluster_of(HARDWARE[name]) for name in ("l40s", "h100"))
     assert slot.between_bytes_per_s == slot.within_bytes_per_s == HARDWARE["l40s"].link_bytes_per_s
     assert switch.between_bytes_per_s == BETWEEN < switch.within_bytes_per_s
-    assert cluster_of(HARDWARE["l40s"], between=1e11).between_bytes_per_s == 1e11
+    assert cluster_of(in_nodes(HARDWARE["l40s"], between=1e11)).between_bytes_per_s == 1e11
 
 
 def test_span_of_each_axis():
@@ -174,6 +174,20 @@ def test_pasted_row_costs_the_same_in_other_commands(more, capsys):
             (step,) = (one for one in times if one["what"] == TRAINING)
             assert step["expected_ms"] == pytest.approx(1000 * row["step_s"], rel=1e-12)
             assert step["mfu"] == pytest.approx(row["mfu"], rel=1e-12) and step["tokens"] == 16 * 56
+
+
+def test_pasted_row_has_the_links_of_its_search(capsys):
+    words = [*SEARCH, "--on", "h100-sxm", "--between-nodes", "3G", "--ranks-per-node", "2"]
+    options = ["--ranks", "8", "--global-batch", "16", "--bytes", "1M", "--limit", "0"]
+    rows = tables_of(main, [*words, *options], capsys)["plans"]
+    waiting = max(rows, key=lambda row: row["collectives_share"])
+    assert waiting["between_bytes"]
+    for row in (rows[0], waiting):
+        (step,) = tables_of(fit.main, [*words, "--train", "--plan", row["plan"]], capsys)["time"]
+        assert step["expected_ms"] == pytest.approx(1000 * row["step_s"], rel=1e-12), row["plan"]
+        assert step["mfu"] == pytest.approx(row["mfu"], rel=1e-12)
+    assert fit.main([*SEARCH, "--on", "h100-sxm", "--between-nodes", "3G"]) == 2
+    assert "--plan or --ranks" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("line", "named"), [

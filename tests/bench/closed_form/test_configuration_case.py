@@ -145,6 +145,24 @@ def test_configuration_has_one_time_by_every_way_in(folder, capsys):
     assert times["training step"]["mfu"] == pytest.approx(100 * rate / (989.5e12 / 2))
 
 
+@pytest.mark.parametrize(("named", "words"), [({"torch_dtype": "float32"}, []), ({}, ["--dtype", "float32"])])
+def test_bytes_have_the_type_that_is_named(named, words, folder, capsys):
+    plain = json.loads((folder / "plain.json").read_text())
+    (folder / "named.json").write_text(json.dumps(plain | named))
+    words = ["named.json", "--seq-len", "16", "--batch-size", "2", *words]
+    _, counted = table(count, capsys, *words, "--columns", "saved_bytes", "kv_bytes", name="memory")
+    (row,) = counted["rows"]
+    kept, cached = (
+        {part["part"]: part["bytes"] for part in table(fit, capsys, *words, "--on", "1G", *more, name="fit")[1]["rows"]}
+        for more in (["--train"], [])
+    )
+    # of float32: 3 layers, keys and values of 2 heads of 6, 16 tokens of 2 sequences
+    assert row["kv_bytes"] == cached["cache"] == 4 * 3 * 2 * 2 * 6 * 16 * 2
+    assert row["saved_bytes"] == kept["activations"]
+    # more than the inputs of the products of a layer, which each are kept
+    assert row["saved_bytes"] > 4 * 3 * (24 + 24 + 24 + 3 * 32) * 16 * 2
+
+
 @pytest.mark.nightly
 def test_model_without_a_closed_form_has_the_times_of_a_run(folder, capsys):
     (folder / "bert.json").write_text(json.dumps(config("bert")))
