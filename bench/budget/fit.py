@@ -247,7 +247,7 @@ def _times(args: argparse.Namespace, demand: Demand, card: str) -> tuple[list[Ta
     sheet, plan, target = by_name(card), demand.plan, demand.target
     if sheet is None or not (has_closed_form(target.spec) or is_configuration(target.spec)):
         return [], ""
-    if type_bytes(target) != DTYPE_BYTES:
+    if type_bytes(target.spec, target.dtype) != DTYPE_BYTES:
         return [], f"they are in {DTYPE}, and the model is not; --dtype {DTYPE} has them"
     if unknown := _unknown_of(sheet, plan):
         return [], f"{unknown} is not known"
@@ -295,7 +295,7 @@ def _demand(args: argparse.Namespace) -> Demand:
             raise UsageError(f"{target.spec} is no code of yours: its lengths, and not --input, set its inputs")
         if target.dtype and target.dtype not in TYPE_BITS:
             raise UsageError(f"--dtype {target.dtype}: weights are of one of {', '.join(TYPE_BITS)}")
-    given["element_bytes"] = type_bytes(target)
+    given["element_bytes"] = type_bytes(target.spec, target.dtype)
     demand = Demand(target, Assumptions(**given), args.train)
     divided = args.plan or args.ranks
     if not divided and (args.between_nodes or args.ranks_per_node):

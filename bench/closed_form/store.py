@@ -98,12 +98,12 @@ def _find_stored(kind: Any, file: str, target: Target, *words: str) -> Any:
     return found
 
 
-def type_bytes(target: Target) -> int | Fraction:
-    """Return the bytes of a number of the type that the target or its configuration names, else of bfloat16."""
-    named = target.dtype
-    if named is None and is_configuration(target.spec):
+def type_bytes(spec: str, dtype: str | None) -> int | Fraction:
+    """Return the bytes of a number of the type that is given or that the configuration names, else of bfloat16."""
+    named = dtype
+    if named is None and is_configuration(spec):
         with suppress(UsageError, ValueError):
-            named = _named_type(json.loads(_content(target.spec) or "{}"))
+            named = _named_type(json.loads(_content(spec) or "{}"))
     return parse_element_bytes(named if named in TYPE_BITS else DEFAULT_TYPE)
 
 

@@ -35,7 +35,6 @@ from headcount.bench.performance.plan_time import DTYPE, DTYPE_BYTES
 from headcount.bench.result import Result, Table
 from headcount.bench.targets.target import (
     OPERATORS,
-    Target,
     add_operator_options,
     add_ranks,
     add_target_options,
@@ -109,7 +108,7 @@ def _survey(args: argparse.Namespace) -> Result:
     refuse(args, ("backward", "decode", "depth", "ranks", "plan", "check", "counter"), "--vary and several TARGETs")
     add_times(args, survey.DEFAULT)
     varied = survey.vary(args.vary or ())
-    given = _in_types(args, [parse_target(text, args) for text in args.target])
+    given = _in_types(args)
     check(args.columns, given)
     if args.plot:
         check_format(args.plot)
@@ -133,13 +132,14 @@ def _card_of(args: argparse.Namespace) -> Hardware:
     return find_card(args.on)
 
 
-def _in_types(args: argparse.Namespace, targets: Sequence[Target], has_times: bool = False) -> Assumptions:
+def _in_types(args: argparse.Namespace, has_times: bool = False) -> Assumptions:
     """Return the assumptions of --columns, with the types of the targets where no bytes of an element are given."""
     given = assumptions_of(args, has_times)
     if args.element_bytes is not None:
         return given
-    size, *others = {type_bytes(target) for target in targets}
-    has_run_types = not any(has_closed_form(target.spec) for target in targets)
+    specs = [split(text)[0] for text in args.target]
+    size, *others = {type_bytes(spec, args.dtype) for spec in specs}
+    has_run_types = not any(map(has_closed_form, specs))
     return replace(given, element_bytes=given.element_bytes if others else size, has_run_types=has_run_types)
 
 
@@ -163,7 +163,7 @@ def _closed_forms(args: argparse.Namespace) -> Result:
     of_module = [name for name in MODULE if name != "dtype" or not has_types]
     refuse(args, (*of_module, "backward", "device", "reduce_bytes"), "closed forms")
     cases = _cases(args)
-    given = _in_types(args, [parse_target(text, args) for text in args.target], has_times=True)
+    given = _in_types(args, has_times=True)
     check(args.columns, given)
     changed = f" with {', '.join(args.set)}" if args.set else ""
     counts = list(map(count, cases))
@@ -224,7 +224,7 @@ def _module(args: argparse.Namespace) -> Result:
     if args.backward and counters:
         raise UsageError("--backward goes without --counter: the other tools count the forward pass")
     case, target = None, parse_target(text, args)
-    given = _in_types(args, [target], has_times=True)
+    given = _in_types(args, has_times=True)
     if has_closed_form(target.spec):
         case = Case.of(target.spec, target.settings, target.lengths, called=text)
         case.check_runs()
