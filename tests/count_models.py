@@ -28,6 +28,7 @@ from importlib.metadata import version
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from headcount.bench.accounts import Assumptions
 from headcount.bench.cli import Parser, run
@@ -279,11 +280,11 @@ def _count(target: Target) -> Count:
         where, why = place(tool, model, *args)
         return (devices.FAKE if where == "cpu" and devices.META in model.device else where), why
 
-    # a model without weights dispatches what it does on the CPU, and nothing is computed
-    devices.tool_device = place_without_values
     # a number of the cache is one byte: its bytes are numbers
     given = Assumptions(element_bytes=1)
-    return count(target, ("torch",), columns=("kv_token_bytes",), given=given, roots={})
+    # a model without weights dispatches what it does on the CPU, and nothing is computed
+    with patch.object(devices, "tool_device", place_without_values):
+        return count(target, ("torch",), columns=("kv_token_bytes",), given=given, roots={})
 
 
 def _counted(row: ModelCost, count: Count) -> ModelCost:
