@@ -74,7 +74,7 @@ class Efficiencies:
         return (
             f"Expected: each kind of kernel at its efficiency in stored bfloat16 records of the {fitted.short_name}, "
             f"and the measured price of a launch. On {tested['tested']} rows that were not fitted: median error "
-            f"{tested['median_error']:.1%}, {tested['within_25']:.0%} within 25 %.{elsewhere}"
+            f"{100 * tested['median_error']:.1f} %, {100 * tested['within_25']:.0f} % within 25 %.{elsewhere}"
         )
 
     def expected_us(self, kernels: Iterable[Kernel], hardware: Hardware, dtype: str) -> float:
