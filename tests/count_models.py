@@ -461,7 +461,11 @@ def torchvision_call(model: str) -> tuple[Any, tuple]:
     else:
         inputs = (prepare(torch.zeros(1, *([FRAMES] if kind == "video" else []), 3, SIDE, SIDE)),)
     # some constructors read values
-    return _build_torchvision(model).to("meta"), torch.utils._pytree.tree_map(lambda x: x.to("meta"), inputs)
+    module = _build_torchvision(model).to("meta")
+    if side := getattr(module, "image_size", None):
+        # weights may be those of a model of larger images
+        inputs = (torch.zeros(1, 3, side, side),)
+    return module, torch.utils._pytree.tree_map(lambda x: x.to("meta"), inputs)
 
 
 LIBRARIES: dict[str, tuple[Callable[[], list[list[str]]], Callable[[str, Path], Target], Callable[[str], Any]]] = {
