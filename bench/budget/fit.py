@@ -59,8 +59,8 @@ MOST = 2**30
 """Batches and contexts above are not searched."""
 CACHE, ACTIVATIONS = "cache", "activations"
 READING = (
-    ", while the context of one sequence is read into its cache, which is among them, with the logits of the last "
-    "token where the model's code takes that"
+    ", beside the cache, while the context of one sequence is read, with the logits of the last token where the "
+    "model's code takes that"
 )
 """What activations of a configuration that generates are of."""
 OPTIMIZER_PARTS = ("gradients", "weights")

@@ -34,11 +34,13 @@ def derive(target: Target, name: str, types: str = "") -> Bytes:
     """
     decoder = Decoder(target)
     field, training = COLUMNS[name]
-    more = decoder.prefill_options if name == PREFILL_PEAK else {}
+    is_prefill = name == PREFILL_PEAK
+    more = decoder.prefill_options if is_prefill else {}
 
     def measured(at: Lengths) -> int:
         ids = decoder.ids(at.B, at.T)
         options = {"training": training, "element_bytes": None if types == TYPES else ELEMENT_BYTES}
+        options |= {"cache_of": decoder.cache_of} if is_prefill else {}
         found = run_user_code(
             f"a run at {at}", lambda: measure_activations(decoder.module, (), {IDS: ids} | more, **options)
         )

@@ -162,6 +162,10 @@ class Decoder:
         name = "logits_to_keep"
         return {name: 1} if name in inspect.signature(self.module.forward).parameters else {}
 
+    def cache_of(self, out: Any) -> Iterator[Tensor]:
+        """Iterate over the tensors of the cache in an output."""
+        return tensors_of_cache(getattr(out, str(self._cache_name), None))
+
     def ids(self, B: int, T: int, device: str = META) -> Tensor:
         """Return token ids."""
         return torch.ones(B, T, dtype=torch.long, device=device)

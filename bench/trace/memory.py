@@ -6,8 +6,9 @@ attention is fused in the same calls as on the CPU.
 """
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -38,6 +39,8 @@ class LiveStorage(TorchDispatchMode):
         """Addresses of storage, which views share."""
         self.live_bytes = 0
         self.peak_bytes = 0
+        self._changes: list[tuple[int, int]] = []
+        """Address and bytes of each allocation, and bytes below 0 of what is freed, in order."""
 
     def exclude(self, *tensors: Tensor) -> None:
         """Leave the storage of ``tensors`` out of the count, such as inputs and parameters; they must stay alive."""
@@ -60,11 +63,25 @@ class LiveStorage(TorchDispatchMode):
         self._tracked.add(address)
         self.live_bytes += size
         self.peak_bytes = max(self.peak_bytes, self.live_bytes)
+        self._changes.append((address, size))
         weakref.finalize(storage, self._free, address, size)
 
     def _free(self, address: int, size: int) -> None:
         self._tracked.discard(address)
         self.live_bytes -= size
+        self._changes.append((address, -size))
+
+    def peak_beside(self, tensors: Iterable[Tensor]) -> int:
+        """Return the most bytes that were live at once without those of ``tensors``, which are alive."""
+        apart: dict[int, int] = {}
+        for tensor in tensors:
+            address = tensor.untyped_storage()._cdata
+            apart[address] = apart.get(address, 0) + tensor.nbytes
+        sizes = []
+        # an address is used again: the last allocation there is that of the living tensor
+        for address, size in reversed(self._changes):
+            sizes.append(size - min(apart.pop(address, 0), size) if size > 0 else size)
+        return max(accumulate(reversed(sizes)), default=0)
 
 
 @dataclass(frozen=True)
@@ -132,11 +149,13 @@ def measure_activations(
     *,
     training: bool,
     element_bytes: int | None = None,
+    cache_of: Callable[[Any], Iterable[Tensor]] = lambda out: (),
 ) -> Activations:
     """Return the bytes of activations, without inputs, parameters, buffers and the output's gradient.
 
     A training step is a forward in training mode and a backward from every output into the parameters. Every
-    floating-point number counts ``element_bytes``, by default those of its type.
+    floating-point number counts ``element_bytes``, by default those of its type. The peak leaves out the tensors that
+    ``cache_of`` finds in the output, in the types of the run.
     """
     with torch.no_grad(), Copier(writable=True) as copier:
         model, (args, kwargs) = copier.model(model), copier.inputs(args, kwargs)
@@ -149,4 +168,4 @@ def measure_activations(
         if training:
             with live:
                 run_backward(model, out, live.exclude)
-    return Activations(saved, live.peak_bytes)
+    return Activations(saved, live.peak_beside(cache_of(out)))

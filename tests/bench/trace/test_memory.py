@@ -35,3 +35,20 @@ def test_attention_on_meta_stores_no_scores():
     found = measure_activations(attention, (q,), {}, training=False)
     # the output and a number for each query
     assert found.peak_bytes == (2 * 13 * 8 + 2 * 13) * 4
+
+
+@pytest.mark.parametrize("rows", [4, 2, 0])
+def test_peak_leaves_out_a_cache(rows):
+    """A cache that keeps some rows of a product leaves the others among activations."""
+
+    class Cached(nn.Module):
+        def forward(self, x):
+            for _ in range(3):
+                # its address may be that of a later tensor
+                x = x + 0
+            keys = x @ x.T
+            return torch.cat([x] * 5).sum(), keys[:rows]
+
+    x = torch.ones(4, 8)
+    found = measure_activations(Cached(), (x,), {}, training=False, cache_of=lambda out: out[1:])
+    assert found.peak_bytes == 4 * (4 * 8 + 5 * 4 * 8 + 1 + 4 * 4 - rows * 4)
