@@ -31,6 +31,7 @@ from headcount.formulas.ledger import Ledger, MaskedEntry
 from headcount.formulas.plan import Plan, PlanError
 from headcount.formulas.rank import Ranks
 
+ALL_PAIRS = "MFU is above 100 % because it counts every pair of tokens, and kernels skip those that masks hide."
 PREFILL, DECODE, FORWARD, TRAINING = "prefill", "decode step", "forward pass", "training step"
 
 
@@ -108,6 +109,7 @@ def table(case: Case, card: Hardware, given: Assumptions, *, passes: Sequence[st
             *case.kernel_notes,
             *_plan_notes(case.plan, card),
             *(f"No {what}: {error}." for what, error in refused.items()),
+            *([ALL_PAIRS] if any(row.mfu > 100 for row in rows) else []),
         ],
     )
 

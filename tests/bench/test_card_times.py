@@ -33,6 +33,14 @@ def test_mfu_is_of_the_exact_macs():
     assert 30 < row.mfu < 70
 
 
+@pytest.mark.parametrize(("tokens", "is_above"), [(131_072, True), (1024, False)])
+def test_mfu_above_the_peak_is_explained(tokens, is_above):
+    case = Case.of("llama3-8b", {}, {"seq_len": tokens})
+    found = table(case, HARDWARE["h100"], GIVEN)
+    assert any(row.mfu > 100 for row in found.rows) == is_above
+    assert ("MFU is above 100 %" in " ".join(found.above)) == is_above
+
+
 def test_decode_step_is_bound_by_weights():
     one, many = rows("llama3-8b", seq_len=128), rows("llama3-8b", seq_len=128, batch_size=16)
     # 15 GB of weights over 3.35 TB/s
