@@ -59,8 +59,8 @@ MOST = 2**30
 """Batches and contexts above are not searched."""
 CACHE, ACTIVATIONS = "cache", "activations"
 READING = (
-    ", beside the cache, while the context of one sequence is read, with the logits of the last token where the "
-    "model's code takes that"
+    ", without the cache, while the context of one sequence is read, with the logits of the last token alone where "
+    "the model's code can do that"
 )
 """What activations of a configuration that generates are of."""
 OPTIMIZER_PARTS = ("gradients", "weights")
@@ -170,7 +170,7 @@ class Demand:
         if cost.plan.zero == 3:
             size = RECIPES[self.given.optimizer]["weights"] if self.training else each["weight"]
             more["gathered weights"] = cost.gathered_params() * size
-        # what a run keeps has types of its own
+        # saved activations have the dtypes of the run, not the dtype that is given
         is_stated = self.training and cost.has_stated_results
         more[ACTIVATIONS] = activations * (BYTES[PARAMETER] if is_stated else each["other"])
         return {name: ceil(size) for name, size in {**held, **more}.items()}

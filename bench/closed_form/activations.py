@@ -62,14 +62,15 @@ def derive(target: Target, name: str, types: str = "") -> Bytes:
 def _range(measured: Callable[[Lengths], int], start: int, stop: int | None, most: int | None) -> Range | None:
     """Return the polynomial of lengths from ``start`` on; None where two further lengths do not have it.
 
-    One sequence has one of its own where a run copies what several do not, or does not copy what several do.
+    One sequence has a polynomial of its own where a run with one copies other tensors than a run with several.
     """
     measured = cache(measured)
     alone = _fitted(measured, start, stop, (1,))
     for batches in ((1, 2), (2, 3)):
         found = _fitted(measured, start, stop, batches)
         found = found if 1 in batches else replace(found, alone=alone)
-        places = [Lengths(max(batches) + 1, start + 29), Lengths(1, 4 * start + 61)]
+        # a form of one sequence is proved at both lengths, as that of several
+        places = [Lengths(B, T) for B in (max(batches) + 1, 1) for T in (start + 29, 4 * start + 61)]
         if most is not None:
             places = [Lengths(at.B, min(at.T, most)) for at in places]
         if all(found.value(at.B, at.T) == measured(at) for at in places):

@@ -223,8 +223,8 @@ class _Derivation:
     def _results(self, places: Sequence[Lengths]) -> dict[str, tuple[Term, ...]]:
         """Return what the forward pass of a training step keeps by field of a form; empty where it has no form.
 
-        It is proved at ``places``. One sequence has a form of its own where a run copies what several do not, or does
-        not copy what several do.
+        It is proved at ``places``. One sequence has a form of its own where a run with one copies other tensors than a
+        run with several.
         """
         several, alone = [at for at in places if at.B > 1], [at for at in places if at.B == 1]
         found = self._kept(FORWARD)

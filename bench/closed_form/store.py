@@ -45,7 +45,7 @@ LETTERS = "letters"
 TYPES = "types"
 """Activations whose numbers have the types of a run."""
 PREFILL_PEAK = "peak_prefill_bytes"
-"""The most bytes alive beside the cache while a context is read, with the logits of the last token alone."""
+"""The most bytes alive, the cache left out, while a context is read, with the logits of the last token alone."""
 DEFAULT_TYPE = "bfloat16"
 """The type of weights that nobody names."""
 

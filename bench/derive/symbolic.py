@@ -133,7 +133,7 @@ def _size(env: ShapeEnv, name: str, hint: int) -> torch.SymInt:
 
 
 def _plain(error: Exception) -> str:
-    """Return why a run with symbols failed, without what torch says of its own symbols."""
+    """Return why a run with symbolic sizes failed, without the names that torch gives its symbols."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, GuardOnDataDependentSymNode | DataDependentOutputException):

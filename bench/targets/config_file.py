@@ -118,7 +118,7 @@ def _failure(
 
 
 def _failure_of_code(library: str, error: BaseException) -> str | None:
-    """Return what the library's own code says that it lacks: a branch, a part, or a field of an object of its own."""
+    """Return the error of the library's own code: a missing branch, a module that is None, or a missing attribute."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     is_raised = (last.line or "").startswith("raise ") and f"{os.sep}torch{os.sep}" not in last.filename
     says_so = is_raised and isinstance(error, NotImplementedError)

@@ -531,6 +531,7 @@ class LatentInputs(Inputs):
         except _Enough:
             pass
         except Exception as error:
+            # torch says so in either way where an operation reads values, which says nothing of the inputs
             if "meta tensor" in str(error) or isinstance(error, NotImplementedError) and "meta" in str(error):
                 return readers, NO_VALUES
             lines = [line for _, line in traceback.walk_tb(error.__traceback__)]

@@ -210,6 +210,9 @@ def parse_target(text: str, args: argparse.Namespace, base: Target | None = None
     words, lengths = _split_lengths(spec, [*own, *(args.set or ())])
     settings = parse_settings(words, spec)
     lengths |= {name: size for name in LENGTHS if (size := getattr(args, name, None)) is not None}
+    for name, size in lengths.items():
+        if size < 1:
+            raise UsageError(f"{name} must be at least 1, not {size}")
     given = {
         "spec": spec,
         "settings": settings if own else {**base.settings, **settings},

@@ -21,7 +21,7 @@ def numbers(facts: Facts) -> dict[str, Any]:
     """Return the numbers of models, and the versions that counted them."""
     rows = read(model_costs.TABLE)
     return {
-        "models": len(rows),
+        "models": f"{len(rows):,}",
         "counted": sum(row.state == COUNTED for row in rows),
         "versions": _versions(rows),
         "most": MOST,

@@ -102,3 +102,12 @@ def test_lengths_of_a_function_raise():
 def test_a_field_in_place_of_a_target_names_the_option():
     with pytest.raises(UsageError, match="b=2 is a size or a field and no TARGET; --set repeats: --set b=2"):
         parse_target("b=2", Namespace(set=["a=1"], input=None, dtype=None))
+
+
+@pytest.mark.parametrize("spec", ["config.json", "hf:org/name", "llama3-8b"])
+@pytest.mark.parametrize(("word", "name"), [
+    ("T=0", "seq_len"), ("T=-3", "seq_len"), ("B=0", "batch_size"), ("image_size=0", "image_size"), ("images=-1", "images"),
+])  # fmt: skip
+def test_lengths_are_at_least_one(spec, word, name):
+    with pytest.raises(UsageError, match=f"^{name} must be at least 1, not"):
+        parse_target(f"{spec},{word}", Namespace(set=[], input=[]))
