@@ -106,7 +106,8 @@ def test_a_field_in_place_of_a_target_names_the_option():
 
 @pytest.mark.parametrize("spec", ["config.json", "hf:org/name", "llama3-8b"])
 @pytest.mark.parametrize(("word", "name"), [
-    ("T=0", "seq_len"), ("T=-3", "seq_len"), ("B=0", "batch_size"), ("image_size=0", "image_size"), ("images=-1", "images"),
+    ("T=0", "seq_len"), ("T=-3", "seq_len"), ("B=0", "batch_size"), ("image_size=0", "image_size"),
+    ("images=-1", "images"),
 ])  # fmt: skip
 def test_lengths_are_at_least_one(spec, word, name):
     with pytest.raises(UsageError, match=f"^{name} must be at least 1, not"):
