@@ -71,12 +71,18 @@ def resolve_call(
         model, args, named = build_named(model)
         inputs, kwargs = inputs or args, {**named, **kwargs}
     if isinstance(model, type) or not callable(model) and not isinstance(model, torch.export.ExportedProgram):
-        what = f"the class {model.__name__}" if isinstance(model, type) else repr(model)[:80]
+        what = f"the class {model.__name__}" if isinstance(model, type) else f"an object of type {type(model).__name__}"
         raise TypeError(
             f"cannot count {what}: give an nn.Module, a function, an ExportedProgram, or a function that returns "
             "(module, inputs)"
         )
     kwargs = dict(kwargs)
+    # of one input, or of several behind each other
+    given = inputs[0] if len(inputs) == 1 else list(inputs)
+    if _are_sizes(given):
+        if input_size is not None:
+            raise ValueError("give inputs or input_size, not both")
+        inputs, input_size = (), given
     if isinstance(model, torch.export.ExportedProgram):
         inputs, kwargs = (inputs, kwargs) if inputs or kwargs else model.example_inputs
         model = model.module()
@@ -92,11 +98,6 @@ def resolve_call(
             model = FunctionModule(model)
     if input_size is not None and inputs:
         raise ValueError("give inputs or input_size, not both")
-    if inputs and not isinstance(model, FunctionModule):
-        # of one input, or of several behind each other
-        given = inputs[0] if len(inputs) == 1 else list(inputs)
-        if _are_sizes(given):
-            inputs, input_size = (), given
     if input_size is not None:
         inputs = make_inputs(model, input_size, dtypes)
     args, kwargs = unpack(model, inputs, kwargs)
@@ -211,7 +212,7 @@ def count_macs(
 
     Other keywords go to ``forward`` (``input_ids=ids``); ``kwargs`` holds those whose names are options here. A single
     mapping, as a tokenizer's result, or tuple is unpacked. ``input_size`` makes the inputs: ``(1, 3, 224, 224)``, or a
-    list of sizes, with their ``dtypes``; of a module it may be the only input. ``module`` may also be a function, a
+    list of sizes, with their ``dtypes``; it may be the only input. ``module`` may also be a function, a
     ``torch.export.ExportedProgram`` (with its example inputs), a function of settings that returns (module, inputs), or
     the name of a preset or a layer, ``"llama3-8b,T=1024"``, or of a configuration, ``"config.json,T=1024"``, which is
     counted in a separate process; sizes may be keywords too: ``count("llama3-8b", T=1024)``.

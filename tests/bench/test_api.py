@@ -233,6 +233,7 @@ def test_function_method_and_exported_program():
     assert (encoded.macs, encoded.params) == (2 * MACS + B * H * D, D * H + H)
     assert hc.count(make).macs == hc.count(make, d=D).macs == MACS and hc.count(make, d=11).macs == B * 11 * H
     assert hc.count(lambda: nn.Linear(D, H), input_size=(B, D)).macs == MACS
+    assert hc.count(lambda: nn.Linear(D, H), (B, D)).macs == hc.count(lambda a, b: a @ b, (B, D), (D, H)).macs == MACS
     with pytest.raises(TypeError, match="^Linear takes input: give tensors"):
         hc.count(lambda: nn.Linear(D, H))
     program = torch.export.export(Net(), (X,))
@@ -240,7 +241,14 @@ def test_function_method_and_exported_program():
     assert hc.lock(make).parameters == hc.lock(*make()).parameters
 
 
-@pytest.mark.parametrize("model, what", [(None, "None"), (nn.Linear, "the class Linear"), (7, "7")])
+@pytest.mark.parametrize(
+    "model, what",
+    [
+        (None, "an object of type NoneType"),
+        (nn.Linear, "the class Linear"),
+        ([Net()], "an object of type list"),
+    ],
+)
 def test_object_that_cannot_run_raises(model, what):
     with pytest.raises(TypeError, match=f"^cannot count {what}: give an nn.Module, [^\n]*$"):
         hc.count(model, X)
