@@ -17,12 +17,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headcount.bench.case import resolve_lengths
+from headcount.bench.case import Case
 from headcount.bench.contractions import module_tree
 from headcount.bench.contractions.elementwise import CONTRACTION
 from headcount.bench.contractions.linalg import Formula
 from headcount.bench.contractions.module_tree import merged
 from headcount.bench.contractions.modules import ModuleRecord, parameter_records
+from headcount.bench.counting.agreement import with_active_params
 from headcount.bench.counting.count import count
 from headcount.bench.counting.other_tools import argument_error, attribute_error
 from headcount.bench.counting.result import Count
@@ -36,7 +37,7 @@ from headcount.formulas.published.expressions import evaluate
 from headcount.models.configs.numbers import parse_int
 from headcount.models.configs.presets import PRESETS
 from headcount.models.configs.suggest import did_you_mean
-from headcount.models.configs.targets import has_closed_form, make, read, split
+from headcount.models.configs.targets import has_closed_form, read, split
 
 
 class FunctionModule(nn.Module):
@@ -65,10 +66,13 @@ def resolve_call(
     """Return the module and the inputs that count_macs' arguments name.
 
     Raises TypeError where ``model`` is None, a class or anything else that cannot run, and for missing inputs,
-    ValueError for inputs beside ``input_size`` and for sizes that are no integers, and what build_named raises.
+    ValueError for inputs beside ``input_size`` and for sizes that are no integers, and what models.build raises.
     """
-    if isinstance(model, str):
-        model, args, named = build_named(model)
+    if isinstance(model, Case):
+        # what a count of the caller's own module does without
+        from headcount.models.build import build_call
+
+        model, args, named = build_call(model.config, model.lengths, device="meta", dtype=torch.bfloat16)
         inputs, kwargs = inputs or args, {**named, **kwargs}
     if isinstance(model, type) or not callable(model) and not isinstance(model, torch.export.ExportedProgram):
         what = f"the class {model.__name__}" if isinstance(model, type) else f"an object of type {type(model).__name__}"
@@ -120,8 +124,8 @@ def _are_sizes(value: Any) -> bool:
     return bool(sizes) and all(isinstance(one, tuple) and one and _is_size(one) for one in sizes)
 
 
-def build_named(text: str) -> ModuleCall:
-    """Return the module and the inputs of a preset or of a layer by letters, on meta: ``llama3-8b,T=1024``.
+def named_case(text: str) -> Case:
+    """Return a preset or a layer by letters: ``llama3-8b,T=1024``.
 
     Raises ValueError for any other text, and ConfigError for a field, a value or a length that does not exist.
     """
@@ -129,12 +133,8 @@ def build_named(text: str) -> ModuleCall:
     if not has_closed_form(spec):
         near = did_you_mean(spec, PRESETS)
         raise ValueError(f"{text!r} is no preset and no layer{near}; the command counts others: headcount count {text}")
-    # what a count of the caller's own module does without
-    from headcount.models.build import build_call
-
     name, fields, lengths = read(text)
-    config = make(name, fields)
-    return build_call(config, resolve_lengths(config, lengths), device="meta", dtype=torch.bfloat16)
+    return Case.of(name, fields, lengths, called=text)
 
 
 def _with_sizes(text: str, keywords: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -249,7 +249,11 @@ def count_macs(
         chosen = {"allow_unsupported": allow_unsupported, "formula_set": formula_set, "elementwise": elementwise}
         target = parse_target(module, Namespace(set=[], input=[], backward=backward, **chosen))
         return count(target)
-    module, args, kwargs = resolve_call(module, inputs, {**(kwargs or {}), **forward}, input_size, dtypes)
+    case = named_case(module) if isinstance(module, str) else None
+    if case and not case.config.has_module:
+        return count(case)
+    call = case or module
+    module, args, kwargs = resolve_call(call, inputs, {**(kwargs or {}), **forward}, input_size, dtypes)
     try:
         trace = record(module, args, kwargs, backward=backward, training=training)
     except Exception as error:
@@ -257,7 +261,8 @@ def count_macs(
             sizes = ", ".join(str(tuple(tensor.shape)) for tensor in args)
             error.add_note(f"The inputs were made from sizes, {sizes}; a size has the batch first: (1, 3, 224, 224).")
         raise
-    return count_contractions(trace, elementwise=elementwise, inputs=inputs_of(args, kwargs), **options)
+    found = count_contractions(trace, elementwise=elementwise, inputs=inputs_of(args, kwargs), **options)
+    return with_active_params(found, case.ledger) if case else found
 
 
 OPTIONS = [name for name, one in inspect.signature(count_macs).parameters.items() if one.kind is one.KEYWORD_ONLY]

@@ -227,6 +227,8 @@ def _module(args: argparse.Namespace) -> Result:
     given = _in_types(args, has_times=True)
     if has_closed_form(target.spec):
         case = Case.of(target.spec, target.settings, target.lengths, called=text)
+        if not case.config.has_module:
+            return _closed_forms(args)
         case.check_runs()
     check(args.columns, given)
     if args.plot:

@@ -190,9 +190,11 @@ def _percent(macs: int | None, total: int) -> Fraction | None:
 
 def table(count: "Count", notes: Sequence[str], depth: int | None) -> Table[ModuleRow]:
     """Return the tree of a count's modules, ``depth`` levels deep (None for all), and its totals, then ``notes``."""
-    model, *modules = _rows(MODEL, [tree(count.ledger, count.modules or ())], depth, count.macs)
+    # a closed form has modules by their parameters alone
+    modules = count.modules or [ModuleRecord(path, "", params=own) for path, own in count.own_params.items()]
+    model, *inside = _rows(MODEL, [tree(count.products, modules)], depth, count.macs)
     failures = [f"{count.label} is not its closed form: {count.disagreement}"] if count.disagreement else []
-    rows = [replace(model, failures=failures), *modules]
+    rows = [replace(model, failures=failures), *inside]
     uncalled = count.uncalled or ()
     totals = {
         "Total params": count.params,

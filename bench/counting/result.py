@@ -15,7 +15,7 @@ from headcount.bench.counting.other_tools import attribute_error
 from headcount.bench.errors import excerpt
 from headcount.bench.output import notebook
 from headcount.bench.targets.target import Target
-from headcount.formulas.ledger import Ledger, flops, total_of
+from headcount.formulas.ledger import MAC_KINDS, Ledger, at, flops, total_of
 from headcount.formulas.published.typed import from_data, to_data
 from headcount.formulas.rank import Transfer
 from headcount.formulas.summary import sizes
@@ -64,7 +64,7 @@ class Parameter:
 def _parameters(ledger: Ledger) -> tuple[Parameter, ...]:
     """Return the parameter tensors of a closed form, whose entries have their weights."""
     return tuple(
-        Parameter(entry.path, tuple(entry.weight.values()), entry.trainable, entry.times)
+        Parameter(at(entry.path, entry.kind), tuple(entry.weight.values()), entry.trainable, entry.times)
         for entry in ledger
         if entry.weight
     )
@@ -210,6 +210,19 @@ class Count:
         return flops(self.macs)
 
     @property
+    def products(self) -> Ledger:
+        """The entries with multiply-accumulates; a closed form has others too."""
+        return self.ledger.select(lambda entry: entry.kind in MAC_KINDS)
+
+    @property
+    def own_params(self) -> dict[str, int]:
+        """Parameters by the path of the module that holds them, without those of modules inside."""
+        found: dict[str, int] = {}
+        for one in self.parameters:
+            found[one.module] = found.get(one.module, 0) + one.params
+        return found
+
+    @property
     def dispatched(self) -> int:
         """Multiply-accumulates of operations that are contractions."""
         return self.ledger.macs
@@ -273,12 +286,12 @@ class Count:
         found: dict[str, int] = {"": 0}
         for entry in self.ledger:
             for path in outer_paths(entry.path):
-                found[path] = found.get(path, 0) + entry.size
+                found[path] = found.get(path, 0) + entry.macs
         return found
 
     def by_kind(self) -> dict[str, int]:
         """Return multiply-accumulates by kind of product."""
-        return self.ledger.group(lambda entry: entry.kind, of="size")
+        return self.products.group(lambda entry: entry.kind, of="size")
 
     def to_dataframe(self) -> "pandas.DataFrame":
         """Return a row for each product: path, class, kind, sizes, times, macs, flops, share in percent and params.
@@ -288,11 +301,8 @@ class Count:
         import pandas
 
         types = {module.path: module.type for module in self.modules or ()}
-        params: dict[str, int] = {}
-        for one in self.parameters:
-            params[one.module] = params.get(one.module, 0) + one.params
-        rows = []
-        for entry in self.ledger:
+        params, rows = self.own_params, []
+        for entry in self.products:
             share = 100 * entry.size / self.ledger.macs if self.ledger.macs else None
             values = (entry.path, entry.kind, sizes(entry), entry.times, entry.size, flops(entry.size), share)
             rows.append((*values, types.get(entry.path, ""), params.pop(entry.path, 0)))

@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from headcount.bench.api import count_macs, resolve_call
+from headcount.bench.api import count_macs
 from headcount.bench.column import DASH, plural
 from headcount.bench.counting.result import Count
 from headcount.bench.output.files import write
@@ -86,9 +85,5 @@ def lock(
     Raises:
         UnsupportedError, ElementwiseError, TypeError, ValueError: as ``count_macs``.
     """
-    parameters = signature(count_macs).parameters.values()
-    options = {
-        one.name: keywords.pop(one.name) for one in parameters if one.kind is one.KEYWORD_ONLY and one.name in keywords
-    }
-    call = resolve_call(module, inputs, {**(kwargs or {}), **keywords}, input_size, dtypes)
-    return Lock(**vars(count_macs(call[0], *call[1], kwargs=call[2], **options)))
+    sizes = {"input_size": input_size, "dtypes": dtypes}
+    return Lock(**vars(count_macs(module, *inputs, kwargs=kwargs, **sizes, **keywords)))

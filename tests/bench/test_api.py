@@ -13,9 +13,11 @@ import torch
 from torch import nn
 
 import headcount as hc
+from headcount.__main__ import main
 from headcount.bench.case import Case
 from headcount.bench.counting.other_tools import ARGUMENTS, ATTRIBUTES
 from headcount.models.configs.base import ConfigError
+from headcount.models.configs.targets import read
 
 B, D, H = 3, 5, 7
 MACS = B * D * H
@@ -206,6 +208,14 @@ def test_configurations_have_names(tmp_path, monkeypatch, warm):
         hc.count("config.json", torch.zeros(1, T, dtype=torch.long))
 
 
+@pytest.mark.parametrize("name", ["moh:h=4,K=2,s=1,d_m=8,T=3", "moh-vit-s-75", "moa-8K8E128D", "mha:h=2,d_m=8,T=3"])
+def test_name_has_the_active_parameters_of_its_closed_form(name, tmp_path):
+    assert main(["lock", name, "-o", str(tmp_path / "a.lock")]) == 0
+    found = hc.lock(name)
+    assert found.active_params == Case.of(*read(name)).ledger.active_params is not None
+    found.check(tmp_path / "a.lock")
+
+
 def test_presets_and_layers_have_names():
     form = Case.of("moa-8K8E128D", {}, {"tgt_len": 3, "src_len": 5}).ledger
     before = torch.get_rng_state()
@@ -216,6 +226,12 @@ def test_presets_and_layers_have_names():
         == Case.of("moa", {"top_k": 2, "num_experts": 4, "head_dim": 8, "d_model": 16}, {"seq_len": 7}).ledger.macs
     )
     assert torch.equal(before, torch.get_rng_state())
+    # of a model that has no module the closed form is counted
+    closed = hc.count("chinchilla-70b", T=64)
+    assert sum(closed.by_kind().values()) == closed.by_module()[""] == closed.macs == closed.to_dataframe().macs.sum()
+    assert sum(closed.own_params.values()) == closed.params == closed.to_dataframe().params.sum()
+    tree = str(closed)
+    assert f" {closed.params:,} " in tree and f" {closed.macs:,}  100.00" in tree and "(softmax)" not in tree
     for text, word in (("moa-8K", "did you mean"), ("net.py:make", "headcount count net.py:make")):
         with pytest.raises(ValueError, match=word):
             hc.count(text)

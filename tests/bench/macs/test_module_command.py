@@ -96,3 +96,9 @@ def test_crashed_counter_fails_alone(project, capfd):
     assert code == 1 and modules["count"]["macs"] == rows["torch"]["macs"] == 7 * 13 * 11
     assert (rows["fvcore"]["macs"], rows["fvcore"]["verdict"]) == (None, "failed")
     assert rows["fvcore"]["notes"] == ["failed: it ended its process, with exit code -11"]
+
+
+def test_preset_without_a_module_is_counted_in_closed_form(capfd):
+    closed = run(capfd, "chinchilla-70b", "--counter", "closed-form")
+    assert closed[0] == 0 and run(capfd, "chinchilla-70b")[:2] == closed[:2]
+    assert run(capfd, "chinchilla-70b", "--backward")[0] == 2
