@@ -131,6 +131,11 @@ class Account:
         ACCOUNTS[value.__name__] = self
         return value
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the function takes a closed form alone."""
+        return not (self.of_counts or self.of_runs)
+
     def column(self, given: Assumptions) -> Column:
         """Return the column for these assumptions."""
         of = "bytes" if self.in_bytes else "MACs" if "MACs" in self.head else ""
@@ -186,7 +191,8 @@ STATEMENTS = {
 """Assumptions of accounts as text, in the order of a table's notes."""
 
 ACCOUNTS: dict[str, Account] = {}
-OF_PRESETS, OF_RUNS = "known of presets alone", "known only where the module runs: count one TARGET"
+OF_PRESETS = "known of closed forms alone: presets, layers, config.json"
+OF_RUNS = "known only where the module runs: count one TARGET"
 OF_TIMES = "of a module that runs, headcount count TARGET --on CARD prints it"
 """Reasons for a missing value."""
 
@@ -669,7 +675,7 @@ def value_of(name: str, case: "Case | Count", given: Assumptions, run: "Count | 
             raise NoAccount(OF_RUNS)
     elif name in (case.columns or {}):
         return known((case.columns or {})[name])
-    elif not (account.of_counts or account.of_runs):
+    elif account.is_closed:
         raise NoAccount(OF_TIMES if "card" in account.needs else OF_PRESETS)
     value = account.value(case, given)
     try:

@@ -144,7 +144,7 @@ class ConfigurationCase(Case):
         """
         self._check_window(window)
         if self.config.no_mask:
-            raise UsageError(self.config.no_mask)
+            raise UsageError(f"{self.config.no_mask}; headcount count {self.name} measures masks")
         B, T = self._sizes(self.lengths["seq_len"])
         return self.config.masked(B, T, None if window is None else Mask(window=window)).macs
 

@@ -1,6 +1,6 @@
 """Columns of --columns: added to another table, or a table of cases. Importable without torch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -14,9 +14,13 @@ from headcount.bench.accounts import (
     values,
 )
 from headcount.bench.case import Case, describe_input
+from headcount.bench.closed_form.case import configuration_case
 from headcount.bench.column import Column, macs_column
 from headcount.bench.counting.result import Count
+from headcount.bench.errors import UsageError
 from headcount.bench.result import Row, Table, to_json
+from headcount.bench.targets.target import is_configuration
+from headcount.models.configs.base import ConfigError
 
 IDEAL = "_ideal"
 """The suffix of column keys for the ideal form."""
@@ -70,6 +74,10 @@ def with_accounts(
     rows = []
     for row in table.rows:
         found, missing = values(names, row.case, given, row.run if isinstance(row, MemoryRow) else None)
+        if isinstance(row.case, Count):
+            closed, reasons = _closed_values(row.case, missing, given)
+            found |= closed
+            missing = {name: reason for name, reason in missing.items() if name not in closed} | reasons
         if of_heads and row.case.ideal:
             of_ideal, reasons = values(of_heads, row.case.ideal, given)
         else:
@@ -80,6 +88,20 @@ def with_accounts(
     about = statement(names, given, model)
     above = [*table.above, about, *([ideal] if ideal else [])]
     return replace(table, columns=columns, rows=rows, above=above)
+
+
+def _closed_values(count: Count, names: Iterable[str], given: Assumptions) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the accounts among ``names`` that a count has of closed forms alone, as values and as reasons.
+
+    A configuration has one beside its run.
+    """
+    wanted = [name for name in names if ACCOUNTS[name].is_closed and name not in (count.columns or {})]
+    if not wanted or count.target is None or not is_configuration(count.target.spec):
+        return {}, {}
+    try:
+        return values(wanted, configuration_case(count.target), given)
+    except (UsageError, ConfigError) as error:
+        return dict.fromkeys(wanted), dict.fromkeys(wanted, str(error))
 
 
 def account_column(name: str, given: Assumptions) -> Column:

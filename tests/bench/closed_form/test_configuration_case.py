@@ -220,6 +220,28 @@ def test_configuration_has_the_columns_of_its_preset(kind, folder):
         )  # fmt: skip
 
 
+def test_one_count_has_the_columns_of_several(folder, capsys):
+    given = ["--context", "29", "--window", "40", "--peak-macs", "494.5T", "--bandwidth", "3.35T", "--on", "H100 SXM"]
+    words = [
+        "plain.json",
+        *given,
+        "--format",
+        "json",
+        "--columns",
+        *COLUMNS,
+        "decode_bound",
+        "prefill_ms",
+        "saved_bytes",
+    ]
+    rows = []
+    for way in (["--vary", "T=31", "--vary", "B=2"], ["--seq-len", "31", "--batch-size", "2"]):
+        assert count.main([*words, *way]) == 0
+        tables = json.loads(capsys.readouterr().out)["tables"]
+        (row,) = next(one["rows"] for one in tables if one["name"] in ("survey", "memory"))
+        rows.append({name: row[name] for name in (*COLUMNS, "decode_bound", "prefill_ms", "saved_bytes", "missing")})
+    assert rows[0] == rows[1] and rows[0]["missing"] == {} and None not in rows[0].values()
+
+
 def test_written_out_norms_are_named_beside_bytes_and_times(folder, capsys):
     words = ["--plan", "dp=2", "--seq-len", "7", "--counter", "closed-form", "--on", "H100 SXM"]
     for target, is_written_out in (("plain.json", True), ("llama3-8b", False)):
