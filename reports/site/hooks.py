@@ -21,7 +21,7 @@ def on_config(config):
 
 def on_files(files, config):
     """Return the theme's files and those of the site."""
-    paths = [ROOT / "README.md", ROOT / "ARCHITECTURE.md"]
+    paths = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")]
     paths += [path for folder in FOLDERS for path in sorted((ROOT / folder).iterdir())]
     paths += sorted((ROOT / "reports/records").glob("*.csv"))
     names = [path.relative_to(ROOT).as_posix() for path in paths]
