@@ -222,7 +222,9 @@ def _compare(args: argparse.Namespace, found: Sequence[tuple[Count, Count]]) -> 
             write(args.out, "".join(f"{line}\n" for line in lines))
         return "\n".join(lines)
     changes, *others = merge_targets(parts, LOCKED) if len(found) > 1 else parts[0][1]
-    changes = replace(changes, title=f"{changes.title}: {'; '.join(headlines)}")
+    is_within = all(new.limits and not failures(old, new) for old, new in found)
+    title = "Within the limits" if is_within else changes.title
+    changes = replace(changes, title=f"{title}: {'; '.join(headlines)}")
     return Result([changes, *others], lambda: f"{args.check}: {'; '.join(words)}.")
 
 

@@ -51,6 +51,7 @@ def history(revisions: str, path: str, plot: str | None) -> Result:
     lines = log.decode(errors="replace").rstrip("\0").split("\0") if log else []
     if not lines:
         raise UsageError(f"no commit of {revisions} changed {path}")
+    before = _locked_before(lines[0].partition("\t")[0], name, folder)
     rows: list[HistoryRow] = []
     series: dict[str, list[tuple[int, Count]]] = {}
     for place, line in enumerate(lines):
@@ -62,7 +63,7 @@ def history(revisions: str, path: str, plot: str | None) -> Result:
             continue
         for new in found:
             earlier = series.setdefault(new.label, [])
-            old = earlier[-1][1] if earlier else None
+            old = earlier[-1][1] if earlier else before.get(new.label)
             rows.append(
                 HistoryRow(
                     new.label,
@@ -83,11 +84,22 @@ def history(revisions: str, path: str, plot: str | None) -> Result:
     several = len(series) > 1
     columns = columns_of(HistoryRow)[0 if several else 1 :]
     table = Table("lock-history", "The lock by commit", columns, rows, note_column="commit")
-    texts = [f"{target} " * several + summary(found[0][1], found[-1][1]) for target, found in series.items()]
+    texts = [
+        f"{target} " * several + summary(before.get(target, found[0][1]), found[-1][1])
+        for target, found in series.items()
+    ]
     sentence = (
         f"{plural(len(lines), 'commit')} changed {path}: {'; '.join(texts) or 'none has a lock that can be read'}."
     )
     return Result([table], lambda: sentence)
+
+
+def _locked_before(commit: str, name: str, folder: Path) -> dict[str, Count]:
+    """Return the counts of the lock before a commit by target; none where there was no lock that can be read."""
+    try:
+        return {one.label: one for one in file.parse(run_git("show", f"{commit}~1:./{name}", folder=folder), name)}
+    except UsageError:
+        return {}
 
 
 def _plot(plot: str, commits: Sequence[str], series: Mapping[str, Sequence[tuple[int, Count]]]) -> None:

@@ -78,6 +78,18 @@ def test_history_has_commits_that_changed_the_lock(repository, capsys):
     assert "neither a lock nor" in capsys.readouterr().out
 
 
+def test_first_commit_is_compared_with_the_lock_before_it(repository, capsys):
+    (repository / "macs.lock").write_text(file.text(dense(3)))
+    commit("mend the lock")
+    (repository / "macs.lock").write_text(file.text(dense(4)))
+    commit("lock 4 layers")
+    assert main(["--history", "main~1..main", "macs.lock", "--format", "json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    (row,) = data["tables"][0]["rows"]
+    assert (row["macs"], row["macs_change"], row["params_change"]) == (4 * 5 * 7 * 7, 5 * 7 * 7, 49)
+    assert data["result"].startswith("1 commit changed macs.lock: 735 -> 980 (+245) MACs (1 added)")
+
+
 def test_history_reads_any_subject_and_any_bytes(repository, capsys):
     (repository / "macs.lock").write_bytes(file.text(dense(2)).encode().replace(b"model.py", b"model\xff.py"))
     commit("a\u2028b")

@@ -179,6 +179,9 @@ def test_limits_of_a_lock_allow_changes_below_them(net, capsys):
             ("MACs", "above limit" if code else "within limit", 300, macs),
             ("params", "within limit", 22, 21),
         ]
+        more = (batch - 5) * 7 * 3
+        title = f"{'Cost changed' if code else 'Within the limits'}: +{100 * more / 105:,.1f} % MACs"
+        assert table["title"] == title
     assert main(["--check", "net.lock", "--max", "params=20"]) == 1
     assert main(["--update", "net.lock", "--max", "params=21"]) == 0
     assert limits(net / "net.lock") == {"macs": 300, "params": 21}
