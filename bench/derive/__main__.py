@@ -26,6 +26,7 @@ from headcount.bench.counting.count import derive_module
 from headcount.bench.errors import UsageError
 from headcount.bench.result import Result, Row, Table
 from headcount.bench.targets.target import Target, is_configuration, parse_settings
+from headcount.formulas.ledger import flops
 from headcount.models.configs.numbers import parse_int
 from headcount.models.configs.presets import preset
 from headcount.models.configs.targets import is_layer, make, parse, split, split_lengths
@@ -136,7 +137,7 @@ def _of_preset(args: argparse.Namespace, text: str, words: Sequence[str], names:
     grid = Grid.at(found.starts, given)
     # a given first point is where the form is asked for
     derivation = derive(found.build, grid, skip_values=nullcontext, own=None if given else found.own)
-    return _result(f"{text}, {which}", derivation, dict(found.letters), found.closed)
+    return _result(args, f"{text}, {which}", derivation, dict(found.letters), found.closed)
 
 
 def _of_module(args: argparse.Namespace, text: str, spec: str, words: Sequence[str], names: tuple[str, ...]) -> Result:
@@ -148,11 +149,19 @@ def _of_module(args: argparse.Namespace, text: str, spec: str, words: Sequence[s
         lengths = {}
     target = Target(spec, parse_settings(words), tuple(args.input), lengths=lengths)
     found = derive_module(target, names, _points(args.base))
-    return _result(text, found, {name: name for name in found.sizes}, None)
+    return _result(args, text, found, {name: name for name in found.sizes}, None)
 
 
-def _result(title: str, found: "Derivation", letters: Mapping[str, str], closed: Mapping[str, Any] | None) -> Result:
+def _result(
+    args: argparse.Namespace,
+    title: str,
+    found: "Derivation",
+    letters: Mapping[str, str],
+    closed: Mapping[str, Any] | None,
+) -> Result:
     names = ", ".join(letters)
+    # json and csv have MACs
+    in_flops = args.flops and args.format not in ("json", "csv")
     notes = [f"{name}: {about}." for name, about in found.sizes.items() if about]
     if found.fixed:
         notes.append(f"Fixed by the module: {', '.join(found.fixed)}.")
@@ -168,23 +177,25 @@ def _result(title: str, found: "Derivation", letters: Mapping[str, str], closed:
     equal = None if closed is None else not failures
     if equal:
         notes.append("Equal to the closed form of formulas/, in total and kind by kind, as polynomials.")
-    rows = _rows(found, letters)
+    rows = _rows(found, letters, in_flops)
     rows[0] = replace(rows[0], failures=failures)
     facts = {key: value for key, value in found.as_record().items() if key != "by_kind"}
-    title = f"{title}: multiply-accumulates in {names}"
-    table = Table("derive", title, COLUMNS, rows, notes, facts={**facts, "equals_closed_form": equal})
-    return Result([table], lambda: _sentence(found, equal))
+    title = f"{title}: {'FLOPs' if in_flops else 'multiply-accumulates'} in {names}"
+    columns = [one for one in COLUMNS if one.key != "text" or args.format != "latex"]
+    table = Table("derive", title, columns, rows, notes, facts={**facts, "equals_closed_form": equal})
+    return Result([table], lambda: _sentence(found, equal, in_flops))
 
 
-def _sentence(found, equal: bool | None) -> str:
+def _sentence(found, equal: bool | None, in_flops: bool) -> str:
     """Return the total, and whether it is the closed form."""
     if found.witness:
         return f"No polynomial: {found.witness}."
     comparison = {None: "", True: "; equal to the closed form", False: "; not the closed form"}
-    return f"MACs: {found.total}{comparison[equal]}."
+    total = f"FLOPs: {flops(found.total).expand()}" if in_flops else f"MACs: {found.total}"
+    return f"{total}{comparison[equal]}."
 
 
-def _rows(found, letters) -> list[KindRow]:
+def _rows(found, letters, in_flops: bool) -> list[KindRow]:
     import sympy
 
     from headcount.formulas.symbols import LEGEND, symbol
@@ -192,9 +203,12 @@ def _rows(found, letters) -> list[KindRow]:
     if found.witness:
         return [KindRow("total", "no polynomial", None)]
     legend = {row.letter: row.latex for row in LEGEND}
-    words = {name: rf"\mathit{{{letter}}}".replace("_", r"\_") for name, letter in letters.items()}
+    words = {name: letter if len(letter) == 1 else rf"\mathit{{{letter}}}" for name, letter in letters.items()}
+    words = {name: word.replace("_", r"\_") for name, word in words.items()}
     latex = {symbol(name): legend.get(letter, words[name]) for name, letter in letters.items()}
-    polynomials = (*found.by_kind.items(), ("total", found.total))
+    polynomials = [*found.by_kind.items(), ("total", found.total)]
+    if in_flops:
+        polynomials = [(kind, flops(one).expand()) for kind, one in polynomials]
     return [KindRow(kind, str(one), sympy.latex(one, symbol_names=latex)) for kind, one in polynomials]
 
 

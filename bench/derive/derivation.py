@@ -92,7 +92,8 @@ def _of_keywords(
     if given:
         grids = [Grid.at(usual, given)]
     else:
-        grids = [Grid(usual, dict.fromkeys(names, 1)), *([Grid(own, own)] if is_whole else [])]
+        ones = dict.fromkeys(names, 1)
+        grids = [Grid(usual, ones), *([Grid(own, own), Grid(own, ones)] if is_whole else [])]
     found = _derive_at_first(build_at, grids, () if given else _searched(build_at, names), own if is_whole else None)
     return replace(found, sizes=dict.fromkeys(names, ""))
 
@@ -225,8 +226,7 @@ def _fit(build: Build, count: Count, grid: Grid, pinned: tuple[str, ...], reason
             raise NotSymbolic(_no_polynomial(kind, form, grid.base))
     conditions = domains[0].conditions if domains else ()
     domain = Domain(conditions, tuple(dict.fromkeys(guard for one in domains for guard in one.layout)))
-    points = [point for point in _validation_points(grid) if domain.holds_at(point)][:2]
-    validate_at(count, by_kind, points)
+    points = list(islice(_confirmed(count, by_kind, filter(domain.holds_at, _validation_points(grid))), 2))
     method = "one run with symbols for the sizes"
     if pinned:
         others = ", with symbols for the other sizes" if free else ""
@@ -238,6 +238,19 @@ def _fit(build: Build, count: Count, grid: Grid, pinned: tuple[str, ...], reason
     bounds = _bounds_above_one(count, grid, by_kind, conditions) if free else ()
     texts = (*map(format_guard, conditions), *bounds)
     return Derivation(by_kind, method, texts, tuple(map(format_guard, domain.layout))), domain
+
+
+def _confirmed(
+    count: Count, by_kind: Mapping[str, sympy.Expr], points: Iterable[Mapping[str, int]]
+) -> Iterator[Mapping[str, int]]:
+    """Iterate over the points at which the counts are those of the polynomials. Raises NoPolynomial at another.
+
+    A point at which the module cannot be built says nothing.
+    """
+    for point in points:
+        with suppress(CannotBuild):
+            validate_at(count, by_kind, [point])
+            yield point
 
 
 def _no_polynomial(kind: str, form: sympy.Expr, names: Iterable[str]) -> str:

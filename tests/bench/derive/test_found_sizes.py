@@ -11,7 +11,7 @@ from tests.bench.derive.derive_command import is_equal, run_derive
 
 pytestmark = pytest.mark.usefixtures("warm")
 USER = """
-from torch import nn, zeros
+from torch import einsum, nn, zeros
 
 
 def fixed():
@@ -29,6 +29,35 @@ def sized(T=24, d=12, h=3, seed=0, name="x"):
 def divisible(T, d):
     assert d % 8 == 0, "8 must divide d"
     return nn.Linear(d, d), (zeros(T, d),)
+
+
+class Deepest(nn.Module):
+    # runs the first k of 16 layers
+
+    def __init__(self, d, k):
+        super().__init__()
+        self.layers, self.k = nn.ModuleList(nn.Linear(d, d) for _ in range(16)), k
+
+    def forward(self, x):
+        assert self.k <= 16
+        for layer in self.layers[: self.k]:
+            x = layer(x)
+        return x
+
+
+class Chosen(nn.Module):
+    # each row is multiplied by the k weights of 16 that it selects
+
+    def __init__(self, d, k):
+        super().__init__()
+        self.gate, self.weight, self.k = nn.Linear(d, 16), nn.Parameter(zeros(16, d)), k
+
+    def forward(self, x):
+        return einsum("td,tkd->tk", x, self.weight[self.gate(x).topk(self.k).indices])
+
+
+def limited(kind, T=8, d=12, k=4):
+    return {"deepest": Deepest, "chosen": Chosen}[kind](d, k), (zeros(T, d),)
 
 
 class Net(nn.Module):
@@ -50,6 +79,30 @@ def folder(tmp_path, monkeypatch):
 def total(table, names):
     """Return the polynomial of the last row."""
     return sympy.sympify(table["rows"][-1]["text"], locals={name: symbol(name) for name in names})
+
+
+@pytest.mark.parametrize("kind, names", [("deepest", "Tdk"), ("deepest", "k"), ("chosen", "Tdk"), ("chosen", "Tk")])
+def test_points_stay_where_the_module_can_be_built(kind, names):
+    _, table = run_derive(",".join(names), "mine.py:limited", "--set", f"kind={kind}")
+    T, d, k = (symbol(name) if name in names else size for name, size in (("T", 8), ("d", 12), ("k", 4)))
+    wanted = {"deepest": T * d * d * k, "chosen": T * d * (16 + k)}
+    assert is_equal(total(table, names), wanted[kind])
+    assert "confirmed by counting at" in table["method"]
+
+
+def test_polynomial_in_flops(capsys):
+    assert main(["mine.py:sized", "--vars", "T", "--set", "h=3", "--flops"]) == 0
+    out = capsys.readouterr().out
+    # twice 12 T d^2 + 2 T^2 d of d = 12
+    assert "FLOPs: 48*T**2 + 3456*T." in out and "$48 T^{2} + 3456 T$" in out and "multiply" not in out
+    _, table = run_derive("T", "mine.py:sized", "--set", "h=3", "--flops")
+    assert is_equal(total(table, "T"), 12 * symbol("T") * 144 + 24 * symbol("T") ** 2)
+
+
+def test_latex_has_formulas_alone(capsys):
+    assert main(["mine.py:sized", "--vars", "T,d", "--set", "h=1", "--format", "latex"]) == 0
+    out = capsys.readouterr().out
+    assert "$2 T^{2} d + 12 T d^{2}$" in out and "**" not in out
 
 
 def test_inputs_that_vary_are_sizes(capsys):
