@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
+from functools import cached_property, partial
 from math import ceil
 
 from headcount.bench.accounts import (
@@ -165,6 +165,18 @@ class Demand:
                 held[CACHE] = cache_elements(costs[0].ledger) * each["cached"]
             yield self._whole(whole, held, max(cost.forward_elements() for cost in costs))
 
+    @cached_property
+    def alone(self) -> int | None:
+        """Bytes of activations of a configuration that reads a context on one card; None where they are not known."""
+        if self.training or not is_configuration(self.target.spec):
+            return None
+        try:
+            peak = find_activations(self.target, PREFILL_PEAK, TYPES)
+        except UsageError:
+            return None
+        length = peak.next_known(self.target.lengths["seq_len"])
+        return None if length is None else peak.value(1, length)
+
     def _whole(self, cost: RankCost, held: Mapping[str, int | Fraction], activations: int) -> dict[str, int]:
         each, more = self.given.bytes_each, {}
         if cost.plan.zero == 3:
@@ -173,6 +185,9 @@ class Demand:
         # saved activations have the dtypes of the run, not the dtype that is given
         is_stated = self.training and cost.has_stated_results
         more[ACTIVATIONS] = activations * (BYTES[PARAMETER] if is_stated else each["other"])
+        if self.alone is not None:
+            # a rank has a part of each tensor, and the sum is a bound
+            more[ACTIVATIONS] = min(more[ACTIVATIONS], self.alone)
         return {name: ceil(size) for name, size in {**held, **more}.items()}
 
     def fits(self, memory: int) -> bool:
@@ -479,25 +494,29 @@ def _share(size: int, memory: int) -> Fraction | None:
 def _notes(args: argparse.Namespace, demand: Demand, counted: str) -> Iterator[str]:
     """Yield how each part is counted; ``counted``: what activations of a run are of."""
     closed, is_file = demand.has_ledger, is_configuration(demand.target.spec)
-    if closed:
-        sizes = ", ".join(f"{name} {size:,}" for name, size in demand.case.lengths.items())
+    lengths = demand.case.lengths if closed else demand.target.lengths
+    if lengths:
+        sizes = ", ".join(f"{name} {size:,}" for name, size in lengths.items())
         yield f"Input: {sizes}{' of a rank and microbatch' if demand.plan else ''}."
     if demand.plan:
         yield f"The rank that needs most of {demand.plan.ranks:,} under {demand.plan}."
     if demand.training:
         recipe = " + ".join(f"{size} {name}" for name, size in RECIPES[args.optimizer].items())
         yield f"Bytes of a trained parameter, {args.optimizer}: {recipe}."
-    else:
+    elif closed or is_file or demand.given.weight_bytes:
         yield f"Of weights and cache: {demand.given.bytes_statement()}"
+    else:
+        yield "Weights: in their own types."
     if closed:
         reading = "in the largest layer, its input and the last token's logits, while one sequence's context is read"
         what = "of each operation once" if demand.training else reading
         kernels = "as transformers runs them," if is_file else "of fused kernels, which keep nothing else"
+        most = "; at most those of one card" if demand.alone is not None else ""
         case = demand.case
         if isinstance(case, ConfigurationCase) and demand.training and case.config.results:
             yield "Activations: what the forward pass keeps for the gradients as transformers runs it, in its types."
         else:
-            yield f"Activations: the results {what}, {kernels} and no T x S numbers."
+            yield f"Activations: the results {what}, {kernels} and no T x S numbers{most}."
     else:
         what = "that the forward pass keeps for the gradients" if demand.training else "that are alive at once at most"
         yield f"Activations: the bytes {what}, as the model runs on meta, in the types of its tensors{counted}."

@@ -190,6 +190,19 @@ def test_configuration_has_a_largest_batch(tmp_path, monkeypatch, capsys, warm):
     assert [run(capsys, *words, str(batch))[0] for batch in (most, most + 1)] == [0, 1]
 
 
+@pytest.mark.parametrize("context", [7, 100])
+def test_ranks_of_a_configuration_hold_no_more_activations_than_one_card(context, tmp_path, capsys, warm):
+    pytest.importorskip("transformers", reason="the optional extra hf is not installed")
+    write(tmp_path, LLAMA)
+    words = [f"{tmp_path}/config.json,vocab_size=64", "--on", "1M", "--context", str(context), "--batch-size", "2"]
+    _, alone = run(capsys, *words)
+    assert held(run(capsys, *words, "--plan", "dp=1")[1]) == held(alone)
+    for plan in ("tp=2", "tp=2,sp", "pp=2"):
+        assert held(run(capsys, *words, "--plan", plan)[1])["activations"] <= held(alone)["activations"]
+    fit.main(words)
+    assert f"Input: batch_size 2, seq_len {context}." in capsys.readouterr().out
+
+
 def test_module_is_counted(tmp_path, monkeypatch, capsys, warm):
     (tmp_path / "net.py").write_text(
         "import torch\ndef make():\n    return torch.nn.Linear(5, 7), (torch.ones(3, 5),)\n"
@@ -198,7 +211,8 @@ def test_module_is_counted(tmp_path, monkeypatch, capsys, warm):
     code, table = run(capsys, "net.py:make", "--on", "1k", "--train", "--optimizer", "sgd")
     # of float32: weights and gradients; the input is no activation
     assert code == 0 and held(table)["weights"] == held(table)["gradients"] == 4 * 42
-    assert run(capsys, "net.py:make", "--on", "100")[0] == 1
+    assert fit.main(["net.py:make", "--on", "100"]) == 1
+    assert "Weights: in their own types." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("words", [[], ["--train", "--seq-len", "64"]])
