@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import product
-from math import floor
+from math import ceil, floor
 from typing import Any
 
 from headcount.formulas import conventions
@@ -57,6 +57,8 @@ LETTERS: dict[str, Callable[[Ledger, Case, Rule], Any]] = {
 N_kv of its key and value projections; ``macs`` of a forward pass under the rule; ``looked_up``, the elements of
 embeddings that a token looks up; ``attention``, the FLOPs per token of both T x T products in a forward pass; ``work``,
 the FLOPs per token of a training step under the rule; percentages of heads of MoH."""
+WEIGHTS = {"N", "N_active", "N_norms", "N_embedding", "N_router", "N_kv"}
+"""The letters that no length of an input changes."""
 
 
 class UnknownCostError(ValueError):
@@ -65,7 +67,8 @@ class UnknownCostError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A printed column, rounded half up or ``truncated`` to the digits of each cell; its judge decides which.
+    """A printed column, rounded half up, ``truncated`` or rounded ``upward`` to the digits of each cell; its judge
+    decides which.
 
     Attributes:
         name: the key of its cells.
@@ -94,6 +97,7 @@ class Figure:
     multiple: int = 1
     about: str = field(default="", metadata=UNREAD)
     truncated: bool = field(default=False, metadata=UNREAD)
+    upward: bool = field(default=False, metadata=UNREAD)
     trailing_zeros: bool = field(default=False, metadata=UNREAD)
 
     def _step(self, value: Fraction, digits: str) -> Fraction:
@@ -104,16 +108,16 @@ class Figure:
         return Fraction(self.multiple * 10**zeros, 10 ** decimals(digits))
 
     def interval(self, text: str) -> Interval:
-        """Return the numbers that print as ``text``; ``high`` is the first that does not."""
+        """Return the numbers that print as ``text``; ``high`` is the first that does not, upward ``low`` the last."""
         digits, _, unit = read(text)
         step = self._step(Fraction(digits), digits)
-        low = Fraction(digits) - (0 if self.truncated else step / 2)
+        low = Fraction(digits) - (0 if self.truncated else step if self.upward else step / 2)
         return Interval(low * unit * self.scale, (low + step) * unit * self.scale)
 
     @property
     def digits(self) -> str:
         """What happens to the digits that are not printed, in words."""
-        return "cut off" if self.truncated else "rounded half up"
+        return "cut off" if self.truncated else "rounded up" if self.upward else "rounded half up"
 
     @property
     def values(self) -> list[str]:
@@ -128,6 +132,8 @@ class Figure:
     def prints(self, value: Interval, text: str) -> bool:
         """Return whether a number of ``value`` prints as ``text``; a tie rounds up."""
         cell = self.interval(text)
+        if self.upward:
+            return value.low <= cell.high and value.high > cell.low
         return value.low < cell.high and value.high >= cell.low
 
     def by_other_digits(self, value: Interval, text: str) -> str:
@@ -141,14 +147,18 @@ class Figure:
         digits, suffix, unit = read(like)
         number = Fraction(value) / unit / self.scale
         step = self._step(number, digits)
-        rounded = floor(number / step + (0 if self.truncated else Fraction(1, 2))) * step
-        return fixed(rounded, decimals(digits)).replace(",", "") + suffix
+        rounded = (
+            ceil(number / step) if self.upward else floor(number / step + (0 if self.truncated else Fraction(1, 2)))
+        )
+        return fixed(rounded * step, decimals(digits)).replace(",", "") + suffix
 
     def format(self, value: Interval, like: str) -> str:
         """Return ``value`` as ``like`` is printed, with two digits more; both ends where they differ."""
         digits, suffix, unit = read(like)
-        places = 0 if self.formula else decimals(digits) + 2
-        ends = dict.fromkeys(fixed(end / unit / self.scale, places) for end in (value.low, value.high))
+        numbers = [end / unit / self.scale for end in (value.low, value.high)]
+        is_count = not suffix and all(number.denominator == 1 for number in numbers)
+        places = 0 if self.formula or is_count else decimals(digits) + 2
+        ends = dict.fromkeys(fixed(number, places) for number in numbers)
         return " to ".join(ends) + suffix
 
     @property
@@ -227,6 +237,7 @@ class Row:
         baseline: the dense model that a routed one is compared with, as a target.
         quality: other printed cells by column name.
         line: where it stands in its file.
+        units: by figure, the unit of a number that is printed without it.
     """
 
     target: str = ""
@@ -243,6 +254,7 @@ class Row:
     baseline: str = ""
     quality: Mapping[str, str] = field(default_factory=dict)
     line: int = field(default=0, metadata=UNREAD)
+    units: Mapping[str, str] = field(default_factory=dict, metadata=UNREAD)
 
     def value_of(self, figure: Figure) -> str:
         """Return the expression of a cell."""
@@ -253,7 +265,7 @@ class Row:
         text = self.printed[figure.name]
         if text in EMPTY:
             return "1"
-        return str(expression(text).value(self.given)) if figure.formula else text
+        return str(expression(text).value(self.given)) if figure.formula else text + self.units.get(figure.name, "")
 
 
 def evaluate(
@@ -282,6 +294,21 @@ def evaluate(
     if max(map(abs, values)) > LARGEST:
         raise ValueError(f"{formula} is a number of more than {MOST_DIGITS} digits")
     return Interval(Fraction(min(values)), Fraction(max(values)))
+
+
+def rounded_up(cells: Iterable[tuple[Figure, Interval, str]]) -> set[str]:
+    """Return the names of the columns of a table that are rounded up throughout: two or more different cells, each
+    printed by rounding up, some by that alone. A lone cell beside its value would always be cut off or rounded up.
+    """
+    columns: dict[str, set[tuple[str, bool, bool]]] = {}
+    for figure, value, text in cells:
+        up, rounds = (replace(figure, upward=upward).prints(value, text) for upward in (True, False))
+        columns.setdefault(figure.name, set()).add((text, up, up and not rounds))
+    return {
+        name
+        for name, found in columns.items()
+        if len({text for text, _, _ in found}) > 1 and all(up for _, up, _ in found) and any(only for *_, only in found)
+    }
 
 
 def cut_off(cells: Iterable[tuple[Figure, Interval, str]]) -> set[str]:

@@ -4,11 +4,18 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from math import floor
+from math import floor, log10
 
 UNITS = {"": 1, "%": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "B": 10**9, "T": 10**12, "P": 10**15}
-NUMBER = re.compile(rf"(?=[\d,.]*[1-9])(\d[\d,]*(?:\.\d+)?)([eE][+-]?\d{{1,2}})? ?([{''.join(UNITS)}]?)")
-"""A printed number that is not 0: digits, exponent and unit."""
+WORDS = {"thousand": "K", "million": "M", "billion": "B", "trillion": "T"}
+"""Units that are written as words."""
+MEASURES = {"mac": "MACs", "flop": "FLOPs", "param": "parameters", "%": "%"}
+"""What a printed number is of, by the beginning of what stands behind its unit."""
+NUMBER = re.compile(
+    rf"(?:[~≈] ?)?(?=[\d,.]*[1-9])(\d{{1,3}}(?:,\d{{3}})+(?:\.\d+)?|\d+(?:\.\d+)?)([eE][+-]?\d{{1,2}})?"
+    rf" ?({'|'.join(WORDS)}|[{''.join(UNITS)}]?) ?((?i:macs?|flops?|params?|parameters))?"
+)
+"""A printed number that is not 0: digits, exponent, unit, and what it is of."""
 GIVEN = re.compile(r"([+-]?\d+(?:\.\d+)?)(?:[eE]([+-]?\d{1,2}))?")
 """A rounded number that is given, which may be 0 or negative: digits and exponent."""
 QUOTIENT = re.compile(r"[+-]?\d+/0*[1-9]\d*")
@@ -38,11 +45,22 @@ def read(text: str) -> tuple[str, str, Fraction]:
 
     Raises ValueError for no number.
     """
+    digits, exponent, unit, _ = _parts(text)
+    unit = WORDS.get(unit, unit)
+    return digits.replace(",", ""), exponent + unit, Fraction(f"1{exponent}") * UNITS[unit]
+
+
+def measure(text: str) -> str:
+    """Return what a printed number says that it is of, one of MEASURES; empty where it does not say."""
+    *_, unit, words = _parts(text)
+    return next((name for start, name in MEASURES.items() if (words or unit).lower().startswith(start)), "")
+
+
+def _parts(text: str) -> tuple[str, ...]:
     found = NUMBER.fullmatch(text)
     if not found or len(text) > MOST_DIGITS:
-        raise ValueError(f"{text[:MOST_DIGITS]!r} is no number, as 6.7B, 1,234, 43.7% or 3.8E25")
-    digits, exponent, unit = found.groups(default="")
-    return digits.replace(",", ""), exponent + unit, Fraction(f"1{exponent}") * UNITS[unit]
+        raise ValueError(f"{text[:MOST_DIGITS]!r} is no number, as 6.7B, 1,234, 43.7%, 3.8E25 or 7.96 TMACs")
+    return found.groups(default="")
 
 
 def number(text: str) -> Fraction:
@@ -81,3 +99,11 @@ def fixed(value: Fraction, places: int) -> str:
     scaled = floor(value * 10**places + Fraction(1, 2))
     whole, rest = divmod(abs(scaled), 10**places)
     return f"{'-' if scaled < 0 else ''}{whole:,}" + (f".{rest:0{places}}" if places else "")
+
+
+def significant(value: Fraction) -> str:
+    """Return ``value`` with four decimals, of a positive one below 0.1 or from 1,000 on with four digits."""
+    exponent = floor(log10(value)) if value > 0 else 0
+    if exponent < 3:
+        return fixed(value, max(4, 3 - exponent))
+    return fixed(floor(value / 10 ** (exponent - 3) + Fraction(1, 2)) * Fraction(10) ** (exponent - 3), 0)

@@ -1,8 +1,10 @@
 """Rules tried on a printed cell that its own rule does not print, or on a whole column whose rule is sought."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import log10
 from typing import Any
 
 from headcount.formulas.conventions import TRAINING
@@ -17,8 +19,9 @@ from headcount.formulas.published.figures import (
     UnknownCostError,
     cut_off,
     evaluate,
+    rounded_up,
 )
-from headcount.formulas.published.rounding import Interval, fixed, number
+from headcount.formulas.published.rounding import Interval, number, read, significant
 
 FORWARD = ("exact", "exact_and_norms", "projections", "projections_and_ffn_biases", "equations_18_19")
 """Rules of a forward pass."""
@@ -50,11 +53,13 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Tried:
-    """A rule tried on a column: the number of cells that it prints, and its largest deviation in percent."""
+    """A rule tried on a column: the number of cells that it prints, its largest deviation in percent, and the cells
+    that it does not print, with what it gives."""
 
     rule: str
     prints: int
     deviation: Fraction
+    missed: Sequence[str] = ()
 
 
 def _units(figure: Figure) -> dict[str, str]:
@@ -121,7 +126,7 @@ def try_rules(row: Row, figure: Figure, value: Interval, cases: Cases, why_not: 
         return "explained", f"by the rule {figure.format(value, printed)}; {shown}"
     shown = ", ".join(f"{one.name} {figure.format(found, printed)}" for one, found in changed)
     lengths = f", nor is it printed at T = {LENGTHS[0]}, {LENGTHS[1]}, … {LENGTHS[-1]:,}" if longer else ""
-    ratio = fixed(value.low / figure.scale / number(printed), 4)
+    ratio = significant(value.low / figure.scale / number(printed))
     off = f"the rule gives {ratio} times the printed number"
     return "no rule found", f"{off}; no rule tried prints it: {shown}{lengths}"
 
@@ -156,7 +161,7 @@ def _at_lengths(row: Row, figure: Figure, cases: Cases) -> Iterator[tuple[Attemp
 
 def find_rule(figure: Figure, rows: Sequence[Row], cases: Cases, why_not: Applies) -> list[Tried]:
     """Return the rules tried on a column of ``rows``, best first: most cells printed, then least deviation."""
-    cells = [(row, row.printed[figure.name]) for row in rows if row.printed.get(figure.name, "") not in EMPTY]
+    cells = [(row, row.number(figure)) for row in rows if row.printed.get(figure.name, "") not in EMPTY]
     tried = []
     for one in attempts(figure, every=True):
         # a rule that does not apply to a row is no rule of the column
@@ -168,9 +173,45 @@ def find_rule(figure: Figure, rows: Sequence[Row], cases: Cases, why_not: Applie
     fits = []
     for one, values in _distinct(tried):
         judged = [(one.figure, value, text) for value, (_, text) in zip(values, cells, strict=True)]
-        cut = bool(cut_off(judged))
-        under = replace(one.figure, truncated=cut)
-        prints = sum(under.prints(value, text) for _, value, text in judged)
+        cut, up = bool(cut_off(judged)), bool(rounded_up(judged))
+        under = replace(one.figure, truncated=cut, upward=up)
+        missed = [
+            f"{row.name}: {row.printed[figure.name]} printed, {under.format(value, text)} by the rule"
+            for value, (row, text) in zip(values, cells, strict=True)
+            if not under.prints(value, text)
+        ]
         far = max(abs(value.low / figure.scale / number(text) - 1) for _, value, text in judged)
-        fits.append(Tried(f"{one.name}, digits cut off" if cut else one.name, prints, 100 * far))
+        name = f"{one.name}, digits {under.digits}" if cut or up else one.name
+        fits.append(Tried(name, len(cells) - len(missed), 100 * far, missed))
     return sorted(fits, key=lambda fit: (-fit.prints, fit.deviation))
+
+
+LARGEST_IN_UNITS = 10**6
+"""A printed number without a unit from here on is one of ones."""
+
+
+def column_units(figures: Iterable[Figure], rows: Sequence[Row], cases: Cases) -> dict[str, str]:
+    """Return the unit, K to P, of each column whose printed numbers name none and are so many times too small.
+
+    It is the unit of most numbers of the column: a number that is another power of 1,000 off is wrong.
+    """
+    units = {}
+    for figure in figures:
+        powers = Counter[int]()
+        for row in rows:
+            if has_no_unit(row, figure):
+                try:
+                    ratio = evaluate(row, figure, cases).middle / figure.scale / number(row.printed[figure.name])
+                except (ValueError, ZeroDivisionError):
+                    continue
+                powers[round(log10(ratio) / 3) if ratio > 0 else 0] += 1
+        (power, _), *_ = powers.most_common(1) or [(0, 0)]
+        if 1 <= power <= 5:
+            units[figure.name] = ("KMBTP" if "parameters" in figure.head else "KMGTP")[power - 1]
+    return units
+
+
+def has_no_unit(row: Row, figure: Figure) -> bool:
+    """Return whether a row prints a short number without a unit of a column."""
+    text = row.printed.get(figure.name, "")
+    return text not in EMPTY and not figure.formula and not read(text)[1] and number(text) < LARGEST_IN_UNITS

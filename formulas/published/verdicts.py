@@ -9,9 +9,9 @@ from typing import Any
 
 from headcount.formulas.conventions import CONVENTIONS
 from headcount.formulas.ledger import Ledger
-from headcount.formulas.published.figures import EMPTY, Case, Cases, Figure, Row, cut_off, evaluate
+from headcount.formulas.published.figures import EMPTY, Case, Cases, Figure, Row, cut_off, evaluate, rounded_up
 from headcount.formulas.published.impossible import PrintedRow, no_common_rule
-from headcount.formulas.published.rounding import Interval, fixed, number
+from headcount.formulas.published.rounding import Interval, fixed, number, read
 from headcount.formulas.published.rules import Applies, try_rules
 from headcount.formulas.published.tables import Fit, PublishedTable
 
@@ -74,7 +74,8 @@ def judge(table: PublishedTable, cases: Cases, why_not: Applies = lambda row, ru
         if name in figures
     ]
     numbers = [cell for cell in by_rule if cell.printed not in EMPTY and not cell.figure.formula]
-    cut = cut_off([(cell.figure, cell.value, cell.printed) for cell in numbers])
+    texts = [(cell.figure, cell.value, cell.row.number(cell.figure)) for cell in numbers]
+    cut, up = cut_off(texts), rounded_up(texts)
     fitted, contradictions = _fitted(table, cases), _contradictions(table, cases)
     found = []
     for cell in by_rule:
@@ -82,7 +83,7 @@ def judge(table: PublishedTable, cases: Cases, why_not: Applies = lambda row, ru
         cell = replace(cell, figure=replace(cell.figure, truncated=name in cut))
         contradiction = contradictions.get(cell.row.name, "") if cell.figure.quantity == "macs" else ""
         fit = fitted.get((cell.row.name, name))
-        verdict, because = fit or _verdict(cell, contradiction, cases, why_not)
+        verdict, because = fit or _verdict(cell, contradiction, name in up, cases, why_not)
         found.append(replace(cell, verdict=verdict, because=because))
     return found
 
@@ -113,7 +114,8 @@ def _contradictions(table: PublishedTable, cases: Cases) -> dict[str, str]:
     """Return, by row name, arguments that no rule prints the MACs of these rows, of a column that states its rule."""
     macs, rows = table.column("macs"), []
     for row in table.rows if macs in table.judged and macs.rule else ():
-        if text := row.printed.get(macs.name):
+        if row.printed.get(macs.name, "") not in EMPTY:
+            text = row.number(macs)
             cell, ledger = macs.interval(text), cases(row.target, row.set).ledger
             rows.append(PrintedRow(row.name, int(number(text)), int(cell.high - cell.low), ledger))
     return no_common_rule(rows)
@@ -131,8 +133,11 @@ def _fitted(table: PublishedTable, cases: Cases) -> dict[tuple[str, str], tuple[
     return verdicts
 
 
-def _verdict(cell: Judged, contradiction: str, cases: Cases, why_not: Applies) -> tuple[str, str]:
-    """Return the verdict on a cell that no fit explains, and the arithmetic with the row's note."""
+def _verdict(cell: Judged, contradiction: str, is_up: bool, cases: Cases, why_not: Applies) -> tuple[str, str]:
+    """Return the verdict on a cell that no fit explains, and the arithmetic with the row's note.
+
+    ``is_up``: its column is rounded up throughout.
+    """
     row, figure, value = cell.row, cell.figure, cell.value
     if cell.printed in EMPTY:
         return "no printed value", row.note
@@ -151,6 +156,9 @@ def _verdict(cell: Judged, contradiction: str, cases: Cases, why_not: Applies) -
         return "explained", _join(zeros, row.note)
     if because := figure.by_other_digits(value, printed):
         return "explained", _join(because, row.note)
+    if is_up:
+        up = f"{figure.format(value, printed)} prints {printed} rounded up, as each number of the column"
+        return "explained", _join(up, row.note)
     if contradiction:
         return "not reproducible", _join(contradiction, row.note)
     verdict, because = try_rules(row, figure, value, cases, why_not)
@@ -175,7 +183,7 @@ def _adjusted(row: Row, figure: Figure, printed: str, value: Interval, cases: Ca
     total, once = value.low, row.explain[figure.name].get("rounded_from", printed)
     terms = adjustments(row, figure, cases(row.target, row.set))
     adjusted = total + sum(amount for _, amount in terms)
-    if figure.text(adjusted, once) != once or figure.text(number(once), printed) != printed:
+    if read(figure.text(adjusted, once)) != read(once) or read(figure.text(number(once), printed)) != read(printed):
         return ""
     steps = "".join(f" {'+' if amount >= 0 else '-'} {abs(amount):,} ({term})" for term, amount in terms)
     again = f", which rounded again prints {printed}" if once != printed else ""
@@ -208,7 +216,7 @@ def _join(*parts: str) -> str:
 def solutions(table: PublishedTable, fit: Fit, cases: Cases) -> int:
     """Return how many of the sizes that ``fit`` tries print every cell of its rows."""
     cells = [
-        (row, figure, row.printed[figure.name])
+        (row, figure, row.number(figure))
         for row in table.rows
         if row.name in fit.models
         for figure in table.columns
