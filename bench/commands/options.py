@@ -12,6 +12,7 @@ from headcount.bench.counters import registry
 from headcount.bench.counting.count import CLOSED_FORM, DEVICES, check_device, parse_counters
 from headcount.bench.errors import UsageError, require_package
 from headcount.bench.hardware import find_card, parse_peak
+from headcount.bench.output.layout import AUTO
 from headcount.bench.targets.target import flag
 from headcount.formulas.conventions import TRAINING
 from headcount.models.configs.numbers import parse_float
@@ -115,5 +116,7 @@ def lengths_of(args: argparse.Namespace) -> dict[str, int | None]:
 def refuse(args: argparse.Namespace, names: Sequence[str], what: str) -> None:
     """Raise UsageError for the first option of these names that is given: it does not go with ``what``."""
     for name in names:
-        if getattr(args, name) not in (None, False, []):
-            raise UsageError(f"{OPTIONS.get(name, flag(name))} does not go with {what}")
+        if getattr(args, name) not in (None, False, [], AUTO):
+            # --rules sets the assumption called rule
+            option = OPTIONS.get(name, flag(name)) if name in ASSUMPTIONS else flag(name)
+            raise UsageError(f"{option} does not go with {what}")

@@ -27,9 +27,10 @@ from headcount.bench.render import FORMATS, fits
 from headcount.bench.result import Result, Table
 from headcount.bench.variants.variant import variants_with
 from headcount.formulas.conventions import TRAINING
-from headcount.formulas.published import tables
+from headcount.formulas.published import own, tables
 from headcount.formulas.published.tables import RULES
 from headcount.models.configs.presets import PRESETS
+from headcount.models.configs.suggest import choices
 
 PROG = "headcount table"
 DESCRIPTION = """The papers' MAC and parameter columns or those of your file, each printed number judged.
@@ -38,25 +39,29 @@ DESCRIPTION = """The papers' MAC and parameter columns or those of your file, ea
     headcount table moh-llm --columns kv_bytes
     headcount table mypaper.toml --format latex
     headcount table mypaper.csv --find-rule
+
+Your FILE.csv, or a table of markdown in FILE.md, has a row for each number:
+
+    target,quantity,printed
+    "llama3-8b,T=1024",macs,7.96T
+    model.py:make,params,3.2M
+
+or one for each model, with the header model,params,MACs (G). FILE.toml has more fields.
 """
 OF_FILES = ("rule", "find_rule", "trust")
 OF_PAPERS = ("params", "counter", "device", "columns")
-
-
-class TableNames(tuple[str, ...]):
-    """Names of tables, and any file of a table."""
-
-    def __contains__(self, text: object) -> bool:
-        return super().__contains__(text) or is_file(str(text))
+OF_INTEGERS = ("unit", "flops")
+LISTING = "headcount table --list"
 
 
 def parser(prog: str = PROG, names: str = "table", description: str = DESCRIPTION) -> argparse.ArgumentParser:
     """Return the command line; ``names`` is the argument of the tables, ``table`` or ``--table``."""
     out = Parser(prog=prog, description=description)
-    known = TableNames((*tables.names(), *tables.figure_names()))
-    text = "a name of --list, or your FILE.toml or .csv (default: tables of arXiv 2210.05144)"
+    text = (
+        "a name of --list, or your FILE.csv, .md or .toml, - for standard input (default: tables of arXiv 2210.05144)"
+    )
     nargs = "*" if names == "table" else "+"
-    out.add_argument(names, nargs=nargs, metavar="NAME", choices=known, default=(), help=text)
+    out.add_argument(names, nargs=nargs, metavar="NAME", type=table_name, default=(), help=text)
     add = out.add_argument_group("tables").add_argument
     add("--list", action="store_true", help="list tables, presets, counters, columns and rules")
     add("--params", action="store_true", help="also the vocabularies that fit the printed parameters")
@@ -76,13 +81,15 @@ def command(args: argparse.Namespace) -> Result | str:
     if args.list:
         return listing()
     if any(map(is_file, args.table)):
-        refuse(args, (*OF_PAPERS, *ASSUMPTIONS, "rules", "on"), "a file of a table")
+        refuse(args, (*OF_PAPERS, *ASSUMPTIONS, "rules", "on", *OF_INTEGERS), "a file of a table")
+        if args.find_rule:
+            refuse(args, ("rule",), "--find-rule, which tries all")
         if others := [name for name in args.table if not is_file(name)]:
             raise UsageError(f"{others[0]} is no file: tables of files and of papers do not go together")
         # tables of papers do without it
-        from headcount.bench.macs import own
+        from headcount.bench.macs.own import judge_files
 
-        judged, sentence = own.judge_files(args)
+        judged, sentence = judge_files(args)
         return Result(judged, lambda: sentence, strict=args.check, remark=peak_memory)
     refuse(args, OF_FILES, "tables of papers; it needs a file of a table")
     return _papers(args, args.table or tables.names(paper="moa"), assumptions_of(args))
@@ -133,9 +140,19 @@ def _counted(
             yield from table.vocabularies() if args.params else ()
 
 
+def table_name(text: str) -> str:
+    """Return the name of a table or of a file of one. Raises ArgumentTypeError for any other."""
+    known = (*tables.names(), *tables.figure_names())
+    if text in known or is_file(text):
+        return text
+    files = "a file is FILE.csv, .md or .toml, or - for standard input, with the header"
+    header = f"{','.join(own.HEADER)} or {','.join(own.WIDE)}"
+    raise argparse.ArgumentTypeError(f"{text!r} is no table; {choices(text, known, LISTING)}; {files} {header}")
+
+
 def is_file(text: str) -> bool:
-    """Return whether ``text`` names a file of a table."""
-    return text.endswith((".toml", ".csv"))
+    """Return whether ``text`` names a file of a table, or standard input."""
+    return text == "-" or text.lower().endswith((".toml", ".csv", ".md"))
 
 
 def listing() -> str:

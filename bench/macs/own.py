@@ -1,11 +1,12 @@
 """Tables of a user's file: its targets counted, and each printed cell judged (formulas/published/own.py)."""
 
 import re
+import sys
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -25,17 +26,22 @@ from headcount.bench.training_flops import flops_per_token, module_ledger
 from headcount.formulas.conventions import CONVENTIONS
 from headcount.formulas.ledger import Entry, Ledger, counted_weights
 from headcount.formulas.published import own
-from headcount.formulas.published.figures import EMPTY, FORWARD_COSTS
+from headcount.formulas.published.figures import EMPTY, FORWARD_COSTS, LETTERS, WEIGHTS
 from headcount.formulas.published.figures import Row as PrintedRow
-from headcount.formulas.published.rules import Tried, find_rule
-from headcount.formulas.published.tables import PublishedTable
+from headcount.formulas.published.rounding import fixed
+from headcount.formulas.published.rules import Tried, column_units, find_rule, has_no_unit
+from headcount.formulas.published.tables import PublishedTable, read_each
 from headcount.formulas.published.verdicts import judge, with_digits
 from headcount.models.configs.targets import has_closed_form, split
 
+STDIN = "-"
+"""In place of a file, standard input."""
 MIN_ROWS = 4
 """Number of rows below which a rule may fit by chance."""
-OPTIONS = {"--set", "--input", "--trust", "--rule", "--find-rule", "--check"}
+OPTIONS = {"--set", "--input", "--trust", "--rule", "--find-rule", "--check", "--list"}
 """Options that a table has, as keys or as such."""
+SHORT = 128
+"""A sequence length at which parameters are counted: no length changes them."""
 ERRORS = (UsageError, CounterError, EnvironmentMissing, InternalError, ValueError)
 """Errors that leave a model without a count."""
 
@@ -50,11 +56,15 @@ class NotCounted(Exception):
 
 @dataclass(frozen=True)
 class RuleRow(Row):
-    """A rule tried on a quantity: the number of rows that it prints, and its largest deviation in percent."""
+    """A rule tried on a quantity: the number of rows that it prints, its largest deviation in percent, those it does
+    not print (``missed``), and, of the first rule, the failures of rows that could not be counted."""
 
     rule: str = shown(Column, "rule")
     prints: int = shown(Column, "rows\nprinted", kind="int", priority=0)
     deviation: Fraction = shown(Column, "largest\ndeviation", unit="%", kind="fixed", digits=2, priority=0)
+    missed: Sequence[str] = ()
+    failures: Sequence[str] = ()
+    exit_code: int = 0
 
 
 def judge_files(args: Namespace) -> tuple[list[Table], str]:
@@ -66,10 +76,13 @@ def judge_files(args: Namespace) -> tuple[list[Table], str]:
     tried: list[Table[RuleRow]] = []
     sentences: list[str] = []
     for path in args.table:
-        content = read_file(path).decode("utf-8-sig", "replace")
+        read = sys.stdin.buffer.read() if path == STDIN else read_file(path)
+        content, path = read.decode("utf-8-sig", "replace"), "stdin" if path == STDIN else path
         try:
-            table = own.load(path, content, args.rule or "", args.find_rule)
+            known = partial(_check_target, path)
+            table = own.load(path, content, args.rule or "", args.find_rule, known)
             models = _Models(table, path, args.trust, args.find_rule)
+            table = _with_units(table, models)
             if not args.find_rule:
                 judged.append(_judged(table, models))
                 continue
@@ -77,7 +90,7 @@ def judge_files(args: Namespace) -> tuple[list[Table], str]:
                 tried.append(rules)
                 sentences.append(sentence)
         except ValueError as error:
-            raise UsageError(f"{path}: {error}") from None
+            raise UsageError("\n".join(f"{path}: {line}" for line in str(error).split("\n"))) from None
     if args.find_rule:
         return tried, " ".join(sentences)
     return judged, _sentence([row.verdict for table in judged for row in table.rows])
@@ -103,38 +116,45 @@ class _Models:
     """The models of a table, each counted once and all before anything is printed.
 
     ``failed``: the error of each model that could not be counted, by the number of its row. Raises ValueError, with the
-    line, for a wrong name, before anything is counted, and NotCounted with the first error where no model could be
-    counted, or not all of those over which to ``find_rule``.
+    line, for wrong names, before anything is counted, and NotCounted with the first error where no model could be
+    counted.
     """
 
     def __init__(self, table: PublishedTable, path: str, trust: bool, find_rule: bool) -> None:
         self.path, self.folder, self.trust = path, Path(path).parent, trust
         self._model = cache(_model_or_error)
         self._inputs = {(row.target, _key(row.set)): row.input for row in table.rows}
-        self._figures = table.quantities
+        self._figures, self._columns = table.quantities, {column.name: column for column in table.columns}
         # the rule of the table has no part in finding one
-        self._rules = {} if find_rule else {name: table.rule_of(one) for name, one in self._figures.items()}
+        self.rules = {} if find_rule else {name: table.rule_of(one) for name, one in self._figures.items()}
         self.failed: dict[int, Exception] = {}
-        for row in table.rows:
-            try:
-                self._check(row)
-            except (UsageError, ValueError) as error:
-                raise ValueError(self.message(row, error)) from None
+        read_each([("", partial(self._check, row)) for row in table.rows])
         for number, row in enumerate(table.rows):
             try:
                 self._count(row)
             except ERRORS as error:
                 self.failed[number] = error
-        if len(self.failed) == len(table.rows) or (self.failed and find_rule):
+        if len(self.failed) == len(table.rows):
             number, first = min(self.failed.items())
             raise NotCounted(f"{path}: {self.message(table.rows[number], first)}", first)
+
+    def counted(self, rows: Sequence[PrintedRow]) -> tuple[PrintedRow, ...]:
+        """Return those of the ``rows`` of the table whose model could be counted."""
+        return tuple(row for number, row in enumerate(rows) if number not in self.failed)
 
     def message(self, row: PrintedRow, error: Exception) -> str:
         """Return an error of a row with its line, in the words of a table."""
         return f"line {row.line}: {_in_table(error, self.path)}"
 
     def _check(self, row: PrintedRow) -> None:
-        """Raise for a name in a row that does not exist, and for a rule that its kind of target does not have."""
+        """Raise ValueError, with the line, for a name in a row that does not exist, and for a rule that its kind of
+        target does not have."""
+        try:
+            self._check_names(row)
+        except (UsageError, ValueError) as error:
+            raise ValueError(self.message(row, error)) from None
+
+    def _check_names(self, row: PrintedRow) -> None:
         spec = _locate(row.target, self.folder, self._root)
         for text in row.input.split():
             parse_input(text)
@@ -152,7 +172,10 @@ class _Models:
 
     def _count(self, row: PrintedRow) -> None:
         """Count the model of a row. Raises what the count does, and ValueError for a rule that does not apply."""
-        model = self.of(row.target, row.set)
+        model, without_length = self._found(row.target, row.set)
+        for name in row.printed:
+            if without_length and self._columns[name].letters & LETTERS.keys() - WEIGHTS:
+                raise without_length
         for rule in self._rules_of(row):
             if reason := self.why_not(row, rule):
                 raise ValueError(reason)
@@ -165,7 +188,7 @@ class _Models:
 
     def _rules_of(self, row: PrintedRow) -> list[str]:
         """Return the rules of the quantities that a row prints."""
-        return [self._rules[name] for name in row.printed if name in self._rules]
+        return [self.rules[name] for name in row.printed if name in self.rules]
 
     @property
     def _root(self) -> str | None:
@@ -174,11 +197,21 @@ class _Models:
 
     def of(self, target: str, changed: Mapping[str, Any]) -> Case | _Module:
         """Return the model of a target with fields and lengths changed."""
+        return self._found(target, changed)[0]
+
+    def _found(self, target: str, changed: Mapping[str, Any]) -> tuple[Case | _Module, Exception | None]:
+        """Return the model of a target, and the error where it is one of SHORT because its length is missing."""
         spec, settings = _locate(target, self.folder, self._root), _key(changed)
-        found = self._model(spec, settings, self._inputs.get((target, settings), ""), self._root)
-        if isinstance(found, Exception):
-            raise found
-        return found
+        inputs = self._inputs.get((target, settings), "")
+        model = self._model(spec, settings, inputs, self._root)
+        if not isinstance(model, Exception):
+            return model, None
+        if _has_closed_form(spec) or is_configuration(spec):
+            short = self._model(spec, (*settings, ("seq_len", str(SHORT))), inputs, self._root)
+            if not isinstance(short, Exception):
+                words = ",".join((target, *(f"{name}={text}" for name, text in settings), "T=1024"))
+                return short, ValueError(f'{target} needs a length; write the target "{words}"')
+        raise model
 
     def why_not(self, row: PrintedRow, rule: str) -> str:
         """Return why a rule does not apply to the model of a row; empty where it does."""
@@ -210,9 +243,18 @@ def _in_table(error: Exception, path: str) -> str:
     first, *advice = str(error).split("; ")
     takes = [clause for clause in advice if set(re.findall(r"--[a-z-]+", clause)) <= OPTIONS]
     text = "; ".join((first, *takes)).replace("--set", "set")
-    where = " in a [[row]] of a TOML file" if path.endswith(".csv") else ""
+    where = "" if path.lower().endswith(".toml") else " in a [[row]] of a TOML file"
     text = re.sub(r"--input (\d[\d,]*)", rf'input = "\1"{where}', text)
     return text.replace("--input", f"input{where}")
+
+
+def _check_target(path: str, target: str) -> None:
+    """Raise ValueError where there is no target of a name."""
+    if not _has_closed_form(target):
+        try:
+            check_target(_locate(target, Path(path).parent, None))
+        except UserCodeError as error:
+            raise ValueError(_in_table(error, path)) from None
 
 
 def _has_closed_form(target: str) -> bool:
@@ -283,8 +325,7 @@ def _source(table: PublishedTable) -> list[str]:
 
 def _judged(table: PublishedTable, models: _Models) -> Table[CellRow]:
     """Return the table with a row for each printed cell, and a sentence to quote for each quantity below."""
-    known = tuple(row for number, row in enumerate(table.rows) if number not in models.failed)
-    counted = replace(table, rows=known)
+    counted, quotes = replace(table, rows=models.counted(table.rows)), []
     cells = judge(counted, models.of, models.why_not)
     rows: list[CellRow] = []
     for number, row in enumerate(table.rows):
@@ -292,12 +333,28 @@ def _judged(table: PublishedTable, models: _Models) -> Table[CellRow]:
             rows += _not_counted(table, row, models.path, models.message(row, error), _exit_code(error))
         else:
             rows += [row_of(f"{models.path}:", cell) for cell in cells if cell.row is row]
-    counted, quotes = with_digits(counted, cells), []
+    counted = with_digits(counted, cells)
     for name, figure in counted.quantities.items():
-        lengths = [models.of(row.target, row.set).length for row in counted.rows if name in row.printed]
-        quotes.append(counted.quote(figure, [length for length in lengths if length]))
+        lengths = {row.name: models.of(row.target, row.set).length for row in counted.rows if name in row.printed}
+        quotes.append(counted.quote(figure, lengths))
     title, columns = f"{table.name}: {table.title}", columns_of(CellRow)
-    return Table(table.name, title, columns, rows, _source(table), quotes, note_column="verdict")
+    below = [*quotes, *_unit_notes(table)]
+    return Table(table.name, title, columns, rows, _source(table), below, note_column="verdict")
+
+
+def _with_units(table: PublishedTable, models: _Models) -> PublishedTable:
+    """Return a table whose rows have the units of columns that print none."""
+    figures = {name: replace(one, rule=models.rules.get(name, "")) for name, one in table.quantities.items()}
+    units = column_units(figures.values(), models.counted(table.rows), models.of)
+    found = [{name: unit for name, unit in units.items() if has_no_unit(row, figures[name])} for row in table.rows]
+    return replace(table, rows=tuple(replace(row, units=own) for row, own in zip(table.rows, found, strict=True)))
+
+
+def _unit_notes(table: PublishedTable) -> list[str]:
+    """Return, of each column that prints no unit, which one it is in."""
+    cells = {name: (unit, row.printed[name]) for row in reversed(table.rows) for name, unit in row.units.items()}
+    heads = {column.name: column.head for column in table.columns}
+    return [f"{heads[name]} are printed in {unit}: {text} is {text}{unit}." for name, (unit, text) in cells.items()]
 
 
 def _not_counted(table: PublishedTable, row: PrintedRow, path: str, reason: str, code: int) -> list[CellRow]:
@@ -316,16 +373,32 @@ def _exit_code(error: Exception) -> int:
 
 def _rules_found(table: PublishedTable, models: _Models) -> Iterator[tuple[Table[RuleRow], str]]:
     """Yield, for each quantity, the rules tried with the number of cells that each prints, and a sentence."""
-    for name, figure in table.quantities.items():
-        total = sum(row.printed.get(name, "") not in EMPTY for row in table.rows)
-        tried = find_rule(figure, table.rows, models.of, models.why_not)
-        sentence = _found(figure.head, tried, total)
-        below = [sentence]
-        if total < MIN_ROWS:
-            below.append(f"Only {plural(total, 'row')}: a rule may fit by chance.")
-        rows = [RuleRow(one.rule, one.prints, one.deviation) for one in tried]
-        title = f"{table.name}: {table.title}"
-        yield Table(f"{table.name}-{name}", title, columns_of(RuleRow), rows, _source(table), below), sentence
+    title = f"{table.name}: {table.title}"
+    errors = [(models.message(table.rows[number], error), _exit_code(error)) for number, error in models.failed.items()]
+    failures = [f"{models.path}: {text}" for text, _ in errors]
+    for name, figure in replace(table, rows=models.counted(table.rows)).quantities.items():
+        rows = tuple(row for row in models.counted(table.rows) if row.printed.get(name, "") not in EMPTY)
+        tried = find_rule(figure, rows, models.of, models.why_not)
+        below = []
+        if tried and tried[0].missed:
+            below.append(f"Not printed by {tried[0].rule}: {_shortened(tried[0].missed)}.")
+        if len(rows) < MIN_ROWS:
+            below.append(f"Only {plural(len(rows), 'row')}: a rule may fit by chance.")
+        below += [*_unit_notes(replace(table, rows=rows)), *(f"Not counted: {text}." for text, _ in errors)]
+        found = [RuleRow(one.rule, one.prints, one.deviation, one.missed) for one in tried]
+        if errors and found:
+            found[0] = replace(found[0], failures=failures, exit_code=errors[0][1])
+            failures, errors = [], []
+        yield (
+            Table(f"{table.name}-{name}", title, columns_of(RuleRow), found, _source(table), below),
+            _found(figure.head, tried, len(rows)),
+        )
+
+
+def _shortened(texts: Sequence[str]) -> str:
+    """Return the first three of ``texts`` and the number of others."""
+    rest = [f"and {len(texts) - 3:,} more"] if len(texts) > 3 else []
+    return "; ".join([*texts[:3], *rest])
 
 
 def _found(head: str, tried: Sequence[Tried], total: int) -> str:
@@ -337,7 +410,7 @@ def _found(head: str, tried: Sequence[Tried], total: int) -> str:
         return f"{head}: {len(whole)} of {number} tried print every row: {', '.join(whole)}."
     best, near = tried[0], min(tried, key=lambda one: one.deviation)
     most = f"most: {best.rule}, {best.prints} of {total}; " if best.prints else ""
-    nearest = f"nearest: {near.rule}, at most {float(near.deviation):.2f} % off"
+    nearest = f"nearest: {near.rule}, at most {fixed(near.deviation, 2)} % off"
     return f"{head}: none of {number} tried prints every row; {most}{nearest}."
 
 

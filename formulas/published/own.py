@@ -1,42 +1,61 @@
-"""Tables of any paper, in the file of a user: TOML as the tables of this folder, or CSV with the columns of HEADER."""
+"""Tables of any paper, in the file of a user: TOML as the tables of this folder, or CSV or markdown.
+
+These have the columns of HEADER or WIDE.
+"""
 
 import csv
 import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import PurePath
 from typing import Any
 
 from headcount.formulas.published.expressions import expression
 from headcount.formulas.published.figures import LETTERS, QUANTITIES, Row
-from headcount.formulas.published.tables import PublishedTable, check, parse
+from headcount.formulas.published.rounding import UNITS
+from headcount.formulas.published.tables import PublishedTable, check, check_name, parse, read_each, split_target
 from headcount.formulas.published.typed import parse_toml
 from headcount.formulas.symbols import NAMES
 
 HEADER = ("target", "quantity", "printed")
-"""Columns of a CSV file."""
+"""Columns of a CSV file with a row for each number."""
+WIDE = ("model", "params", "macs")
+"""Columns of one with a row for each model, whose quantities are any."""
+_HEAD = re.compile(r"(.*?)\s*(?:[(\[]\s*([KMGBTP%]?)\s*(?i:macs?|flops?|params?)?\s*[)\]])?\s*", re.DOTALL)
 RESERVED = {*NAMES, *LETTERS, *QUANTITIES}
 """Names of sizes and quantities, which follow from the target of a row and cannot be given."""
 _FOLLOWS = "quantities and sizes follow from the target"
 
 
-def load(path: str, text: str, rule: str = "", find_rule: bool = False) -> PublishedTable:
+def load(path: str, text: str, rule: str, find_rule: bool, check_target: Callable[[str], None]) -> PublishedTable:
     """Return the table in ``text``, the content of the file ``path``; ``rule`` replaces that of the file.
 
-    To ``find_rule``, a column of training needs none. Raises ValueError, with the line of the row, for anything that is
-    not in the format, or that takes a name which has a meaning already.
+    To ``find_rule``, a column of training needs none. ``check_target`` raises ValueError for an unknown target.
+    Raises ValueError, with the line of each wrong row, for anything that is not in the format, or that takes a name
+    which has a meaning already.
     """
     # a number with a point is a rounded one, whose digits count
-    data = _read_csv(text) if path.endswith(".csv") else parse_toml(text, parse_float=str)
+    is_toml = path.lower().endswith(".toml")
+    data, lines, wrong = (parse_toml(text, parse_float=str), _row_lines(text), []) if is_toml else _read_cells(text)
     data = {"name": PurePath(path).stem, **data} | ({"rule": rule} if rule else {})
-    table = parse(data, _row_lines(path, text))
+    parts: list[tuple[str, Callable[[], Any]]] = [("", partial(check, False, line)) for line in wrong]
+    # the types of other data are wrong
+    for line, row in zip(lines, data["row"], strict=False) if isinstance(data.get("row"), list) else ():
+        if isinstance(row, Mapping) and isinstance(row.get("target"), str):
+            parts.append((f"line {line}: ", partial(check_target, split_target(row["target"])[0])))
+    table: PublishedTable = read_each([*parts, ("", partial(parse, data, lines))])[-1]
     _check_figures(table)
-    for figure in () if find_rule else table.quantities.values():
-        table.rule_of(figure)
-    for row in table.rows:
-        try:
-            _check_row(row, table)
-        except ValueError as error:
-            raise ValueError(f"line {row.line}: {error}") from None
-    return table
+    if not find_rule:
+        rules = {table.rule_of(figure) for figure in table.quantities.values()}
+        is_named = all(isinstance(row.get("printed"), Mapping) for row in data["row"])
+        is_used = table.rule in rules or (table.rule in QUANTITIES and not is_named)
+        what = f"the rule {table.rule!r} changes no number: the rows print {', '.join(table.quantities)}"
+        check(is_used or not table.rule, what)
+    read_each([(f"line {row.line}: ", partial(_check_row, row, table)) for row in table.rows])
+    # a cell is judged where another of its row cannot be
+    cells = [replace(row, printed={name: text}) for row in table.rows for name, text in row.printed.items()]
+    return replace(table, rows=tuple(cells))
 
 
 def _check_figures(table: PublishedTable) -> None:
@@ -62,25 +81,69 @@ def _check_row(row: Row, table: PublishedTable) -> None:
             check(not missing, f"{value!r} needs a size for {min(missing, default='')}; it has {', '.join(known)}")
 
 
-def _row_lines(path: str, text: str) -> tuple[int, ...]:
-    """Return the line at which each row of a file stands."""
-    if path.endswith(".csv"):
-        cells = csv.reader(text.splitlines())
-        return tuple(cells.line_num for row in cells if row)[1:]
+def _row_lines(text: str) -> tuple[int, ...]:
+    """Return the line at which each row of a TOML file stands."""
     return tuple(at for at, line in enumerate(text.splitlines(), 1) if re.match(r"\s*\[\[\s*row\s*\]\]", line))
 
 
-def _read_csv(text: str) -> dict[str, Any]:
-    """Return a CSV file as the TOML file that says the same."""
-    lines = csv.reader(text.splitlines())
+def _read_cells(text: str) -> tuple[dict[str, Any], tuple[int, ...], list[str]]:
+    """Return a table of CSV or markdown as the TOML file that says the same, a row for each cell, the lines of these,
+    and an error for each line of more or fewer cells."""
+    (at, header), *lines = [*_split_lines(text)] or [(1, [])]
+    columns = [_column(head) for head in header]
+    names = [name for name, _ in columns]
+    is_long = sorted(names) == sorted(HEADER)
+    if names.count("target") != 1 or len(names) == 1:
+        what = f"it must be {','.join(HEADER)}, or the target and its quantities, as {','.join(WIDE)}"
+        raise ValueError(f"line {at}: the header is {','.join(header)!r}; {what}")
+    others = [name for name in names if name not in ("target", *(HEADER if is_long else ()))]
+    where = " in the header, which has no other columns"
+    read_each([(f"line {at}: ", partial(check_name, name, QUANTITIES, "quantity", where)) for name in others])
+    rows: list[dict[str, Any]] = []
+    at_lines: list[int] = []
+    wrong = []
+    place = names.index("target")
+    for line, cells in lines:
+        # sizes behind the commas of a target that has no quotes
+        while len(cells) > len(names) and re.match(r"[A-Za-z_]\w*=", cells[place + 1]):
+            cells = [*cells[:place], f"{cells[place]},{cells[place + 1]}", *cells[place + 2 :]]
+        if len(cells) != len(names):
+            wrong.append(f"line {line}: {len(cells)} cells; a row has {', '.join(names)}")
+            continue
+        printed = [(*column, text) for column, text in zip(columns, cells, strict=True) if text]
+        if is_long:
+            printed = [(*_column(cells[names.index("quantity")]), cells[names.index("printed")])]
+        for name, unit, text in printed:
+            if name != "target":
+                rows.append({"target": cells[place], "printed": {name: text + unit if text[-1:].isdigit() else text}})
+                at_lines.append(line)
+    return {"row": rows}, tuple(at_lines), wrong
+
+
+def _split_lines(text: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the line and the cells of each row of the first table of a markdown file, else of CSV."""
+    lines = text.splitlines()
+    if table := [(at, line.strip()) for at, line in enumerate(lines, 1) if line.lstrip().startswith("|")]:
+        for number, (at, line) in enumerate(table, table[0][0]):
+            cells = [cell.strip(" *`") for cell in line.removeprefix("|").removesuffix("|").split("|")]
+            if at == number and not {*"".join(cells)} <= {*"-:"}:
+                yield at, cells
+        return
+    first = next(filter(str.strip, lines), "")
+    rows = csv.reader(lines, delimiter=next((mark for mark in ";\t" if mark in first), ","), skipinitialspace=True)
     try:
-        header, rows = next(lines, []), []
-        check(tuple(header) == HEADER, f"line 1: the header is {','.join(header)!r}; it must be {','.join(HEADER)}")
-        for cells in filter(None, lines):
-            what = f"line {lines.line_num}: {len(cells)} cells; a row has {', '.join(HEADER)}"
-            check(len(cells) == len(HEADER), what)
-            target, quantity, printed = cells
-            rows.append({"target": target, "printed": {quantity: printed}})
+        for row in rows:
+            if any(map(str.strip, row)):
+                yield rows.line_num, [cell.strip() for cell in row]
     except csv.Error as error:
-        raise ValueError(f"line {lines.line_num}: {error}") from None
-    return {"row": rows}
+        raise ValueError(f"line {rows.line_num}: {error}") from None
+
+
+def _column(head: str) -> tuple[str, str]:
+    """Return the name of a column and the unit in its head: of "Params (M)", "GMACs" and "Model"."""
+    words, unit = _HEAD.fullmatch(head).groups(default="")  # type: ignore[union-attr]
+    name = re.sub(r"[^a-z0-9]+", "_", words.lower()).strip("_")
+    name = {"model": "target", "parameters": "params"}.get(name, name)
+    if name not in QUANTITIES and name[1:] in QUANTITIES and name[0].upper() in UNITS:
+        return name[1:], name[0].upper()
+    return name, unit

@@ -7,19 +7,20 @@ of cells is. One with ``[[entry]]`` prints no costs.
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Any
+from typing import Any, TypeVar
 
 from headcount.formulas.conventions import CONVENTIONS, TRAINING
 from headcount.formulas.published import library
 from headcount.formulas.published.expressions import expression
 from headcount.formulas.published.figures import EMPTY, QUANTITIES, Figure, Row
-from headcount.formulas.published.rounding import ends, number, read
+from headcount.formulas.published.rounding import MEASURES, ends, measure, number
 from headcount.formulas.published.rules import FORWARD
-from headcount.formulas.published.typed import UNREAD, from_data, parse_toml
+from headcount.formulas.published.typed import UNREAD, choices, from_data, parse_toml
 
+T = TypeVar("T")
 FOLDER = files("headcount.formulas.published")
 READ = ("pdf", "transcription", "repository file", "web page")
 """Kinds of sources from which tables were typed."""
@@ -145,8 +146,11 @@ class PublishedTable(Printed):
             return self.rule if self.rule in FORWARD else "exact"
         return ""
 
-    def quote(self, figure: Figure, lengths: Iterable[int]) -> str:
-        """Return a sentence for a paper: the quantity, its rule, what that counts, T, and the peak where it is used."""
+    def quote(self, figure: Figure, lengths: Mapping[str, int | None]) -> str:
+        """Return a sentence for a paper: the quantity, its rule, what that counts, T, and the peak where it is used.
+
+        ``lengths``: T by row, which are named where others have none.
+        """
         digits = ["truncated to the printed digits"] if figure.truncated else []
         name = self.rule_of(figure)
         if not name:
@@ -154,7 +158,9 @@ class PublishedTable(Printed):
         rule = CONVENTIONS[name]
         parts = [f"{figure.head} by the rule {rule.name}: {rule.about.rstrip('.')}"]
         parts += ["2 FLOPs for each multiply-accumulate"] if figure.quantity.startswith("flops") else []
-        parts += [f"T = {', '.join(f'{length:,}' for length in sorted(set(lengths)))}"] if lengths else []
+        known = {row: length for row, length in lengths.items() if length}
+        of = f" of {', '.join(known)}" if len(known) < len(lengths) else ""
+        parts += [f"T = {', '.join(f'{length:,}' for length in sorted(set(known.values())))}{of}"] if known else []
         parts += [f"peak {self.peak} FLOP/s"] if "peak" in figure.letters else []
         parts += digits
         return "; ".join(parts) + (f" ({rule.source})." if rule.source else ".")
@@ -224,7 +230,7 @@ def _has_rows_of_models(data: Mapping[str, Any]) -> bool:
 def load(name: str, folder: Traversable = FOLDER) -> PublishedTable:
     """Return the table called ``name``. Raises ValueError for an unknown name, rule or way of reading."""
     found = {data["name"]: data for data in _read_folder(folder) if _has_rows(data)}
-    check(name in found, f"unknown table {name!r}", (*names(folder=folder), *figure_names(folder)))
+    check_name(name, (*names(folder=folder), *figure_names(folder)), "table")
     data = found[name]
     if "file" in data:
         rows = library.rows(data, folder)
@@ -260,7 +266,8 @@ def parse(data: Mapping[str, Any], lines: Sequence[int] = ()) -> PublishedTable:
     )
     others = {key: value for key, value in data.items() if key not in ("figure", "row")}
     table = from_data(PublishedTable, others)
-    check(table.rule in ("", *RULES), f"unknown rule {table.rule!r}", RULES)
+    if table.rule:
+        check_name(table.rule, RULES, "rule")
     if table.peak:
         peak = _read("peak", number, str(table.peak))
         table = replace(table, given={**table.given, "peak": f"{peak.numerator}/{peak.denominator}"})
@@ -269,21 +276,41 @@ def parse(data: Mapping[str, Any], lines: Sequence[int] = ()) -> PublishedTable:
     check(found, "no row; a [[row]] has target and printed")
     # rows in one array have no lines of their own
     lines = lines if len(lines) == len(found) else [1] * len(found)
-    rows = []
-    for line, row in zip(lines, found, strict=True):
-        try:
-            rows.append(replace(_parse_row(row, table, QUANTITIES | columns), line=line))
-        except ValueError as error:
-            raise ValueError(f"line {line}: {error}") from None
+
+    def row_at(line: int, row: Any) -> Row:
+        return replace(_parse_row(row, table, QUANTITIES | columns), line=line)
+
+    rows = [
+        *read_each([(f"line {line}: ", partial(row_at, line, row)) for line, row in zip(lines, found, strict=True)])
+    ]
     columns |= {name: QUANTITIES[name] for row in rows for name in row.printed if name not in columns}
     printed = [replace(column, trailing_zeros=table.trailing_zeros) for column in columns.values()]
     return replace(table, columns=tuple(printed), rows=tuple(rows))
 
 
-def check(fine: Any, what: str, valid: Iterable[str] = ()) -> None:
-    """Raise ValueError, with the valid choices, for what is not fine."""
+def check(fine: Any, what: str) -> None:
+    """Raise ValueError for what is not fine."""
     if not fine:
-        raise ValueError(what + (f"; choose from {', '.join(valid)}" if valid else ""))
+        raise ValueError(what)
+
+
+def check_name(word: str, valid: Iterable[str], what: str, where: str = "") -> None:
+    """Raise ValueError, with the nearest and all valid names, for a word that is none of them."""
+    if word not in valid:
+        raise ValueError(f"unknown {what} {word!r}{where}; {choices(word, valid)}")
+
+
+def read_each(readers: Iterable[tuple[str, Callable[[], T]]]) -> list[T]:
+    """Return what each function returns. Raises one ValueError with a line for each error, behind the text before its
+    function."""
+    found, wrong = [], []
+    for place, reader in readers:
+        try:
+            found.append(reader())
+        except ValueError as error:
+            wrong += [f"{place}{line}" for line in str(error).split("\n")]
+    check(not wrong, "\n".join(dict.fromkeys(wrong)))
+    return found
 
 
 def _read(key: str, parser: Callable[[Any], Any], value: Any) -> Any:
@@ -298,13 +325,14 @@ def _parse_figure(data: Any) -> Figure:
     """Return a column: a quantity, with the rules that it states, or an expression with name and head."""
     check(isinstance(data, Mapping), "a figure is no table; write [[figure]]")
     if quantity := data.get("quantity"):
-        check(quantity in QUANTITIES, f"unknown quantity {quantity!r}", QUANTITIES)
+        check_name(quantity, QUANTITIES, "quantity")
         check(not data.keys() & {"head", "value"}, f"head and value of {quantity} follow from the quantity")
         known = QUANTITIES[quantity]
         data = {"name": quantity, "head": known.head, "value": known.value, **data}
     check({"name", "head", "value"} <= data.keys(), "a figure has name, head and value, or a quantity")
     figure = replace(from_data(Figure, data), about=QUANTITIES[quantity].about if quantity else "")
-    check(figure.rule in ("", *CONVENTIONS), f"unknown rule {figure.rule!r} of {figure.name}", CONVENTIONS)
+    if figure.rule:
+        check_name(figure.rule, CONVENTIONS, "rule", f" of {figure.name}")
     for value in figure.values:
         check(not _read("value", expression, value).costs, f"value {value!r} calls a function")
     return figure
@@ -317,17 +345,26 @@ def _parse_row(data: Any, table: PublishedTable, known: Mapping[str, Figure]) ->
     if not isinstance(printed, Mapping):
         printed = {table.only_quantity: printed}
     row = from_data(Row, {**data, "printed": {name: str(text) for name, text in printed.items()}})
-    for name, text in row.printed.items():
-        check(name in known, f"unknown quantity {name!r}", known)
-        values = known[name].value
-        check(isinstance(values, str) or row.kind in values, f"unknown kind {row.kind!r} of {name}", values)
-        if text not in EMPTY and not known[name].formula:
-            _read("printed", read, text)
+    read_each([("", partial(_check_cell, row, name, text, known)) for name, text in row.printed.items()])
     target, sizes = split_target(row.target)
     given = {**table.given, **row.given}
     for name, value in given.items():
         _read(name, ends, value)
     return replace(row, name=row.name or row.target, target=target, set={**table.set, **sizes, **row.set}, given=given)
+
+
+def _check_cell(row: Row, name: str, text: str, known: Mapping[str, Figure]) -> None:
+    """Raise ValueError for a cell of an unknown column or kind, without a number, or with the unit of another."""
+    check_name(name, known, "quantity")
+    figure = known[name]
+    if not isinstance(figure.value, str):
+        check_name(row.kind, figure.value, "kind", f" of {name}")
+    if text in EMPTY or figure.formula:
+        return
+    printed = _read("printed", measure, text)
+    is_of = next((what for what in MEASURES.values() if what in figure.head), "%") if figure.quantity else printed
+    where = f"printed {text!r} is in {printed}, and {name} in {is_of}"
+    check(printed in ("", is_of), f"{where}; name another quantity, or leave {printed} out of the number")
 
 
 def split_target(text: str) -> tuple[str, dict[str, str]]:

@@ -2,8 +2,9 @@
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
+from difflib import get_close_matches
 from functools import cache
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -31,6 +32,13 @@ def parse_toml(text: str, parse_float: Callable[[str], Any] = float) -> dict[str
         raise ValueError("lists or tables are nested too deep") from None
 
 
+def choices(word: str, names: Iterable[str]) -> str:
+    """Return the end of an error's line: the nearest of ``names``, if one is near, and all of them."""
+    names = list(names)
+    near = get_close_matches(word, names, n=1)
+    return f"{f'did you mean {near[0]}? ' if near else ''}choose from {', '.join(names)}"
+
+
 def from_data(kind: Any, value: Any, name: str = "") -> Any:
     """Return ``value`` as the type of an annotation: mappings as dataclasses, lists as tuples, texts by PARSERS.
 
@@ -53,7 +61,7 @@ def from_data(kind: Any, value: Any, name: str = "") -> Any:
     if names:
         if unknown := value.keys() - names.keys():
             where = f" of {name}" if name else ""
-            raise ValueError(f"unknown key {min(unknown)!r}{where}; choose from {', '.join(names)}")
+            raise ValueError(f"unknown key {min(unknown)!r}{where}; {choices(min(unknown), names)}")
         types = _types(kind)
         return kind(**{names[key]: from_data(types[names[key]], one, key) for key, one in value.items()})
     if origin is tuple:

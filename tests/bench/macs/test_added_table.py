@@ -92,9 +92,9 @@ def test_failed_tool_is_in_its_row_and_exits_1(monkeypatch, capsys):
 @pytest.mark.parametrize(
     "old, new, error",
     [
-        ('quantity = "macs"', 'quantity = "mass"', "^unknown quantity 'mass'; choose from macs, flops, "),
+        ('quantity = "macs"', 'quantity = "mass"', r"^unknown quantity 'mass'; did you mean macs\? choose from macs"),
         ('quantity = "macs"', 'quantity = "macs"\nflavour = 1', "^unknown key 'flavour'; choose from name, head, "),
-        ('rule = "exact"', 'rule = "pal"', "^unknown rule 'pal' of macs; choose from exact"),
+        ('rule = "exact"', 'rule = "pal"', r"^unknown rule 'pal' of macs; did you mean palm\? choose from exact"),
         (
             "order = 3",
             'order = 3\nread = "rumour"',

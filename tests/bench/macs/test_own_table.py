@@ -1,5 +1,6 @@
 """Tables of a user's file: verdicts, rules found, trust in code, and messages for files that are wrong."""
 
+import io
 import json
 from fractions import Fraction
 from pathlib import Path
@@ -134,10 +135,10 @@ def test_find_rule_lists_all_that_print_every_row(table):
     code, sections, _ = table(text, "--find-rule", name="mine.csv")
     assert (code, len(sections)) == (0, 1)
     assert [row["rule"] for row in sections[0]["rows"] if row["prints"] == 4] == ["6n"]
-    assert len(sections[0]["below"]) == 1
+    assert sections[0]["below"] == []
     # a warning where there are fewer than four rows
     few = text.rpartition("\n")[0]
-    assert len(table(few, "--find-rule", name="mine.csv")[1][0]["below"]) == 2
+    assert table(few, "--find-rule", name="mine.csv")[1][0]["below"] == ["Only 3 rows: a rule may fit by chance."]
 
 
 def test_find_rule_knows_training_rules_of_a_column_of_macs(table):
@@ -222,16 +223,20 @@ ROW = '[[row]]\ntarget = "llama2-7b"\n'
 @pytest.mark.parametrize(
     "name, text, message",
     [
-        ("a.toml", 'rules = "palm"\n' + ROW, "a.toml: unknown key 'rules'; choose from title"),
-        ("a.toml", f'\nrule = "pal"\n{ROW}', "a.toml: unknown rule 'pal'; choose from macs"),
+        ("a.toml", 'rules = "palm"\n' + ROW, "a.toml: unknown key 'rules'; did you mean rule? choose from title"),
+        ("a.toml", f'\nrule = "pal"\n{ROW}', "a.toml: unknown rule 'pal'; did you mean palm? choose from macs"),
         ("a.toml", ROW, "a.toml: line 1: a row without printed; it has target and printed"),
         ("a.toml", '[[row]]\nprinted = "1"\n', "a.toml: line 1: a row without target"),
         ("a.toml", f'{ROW}printed = "1"\n\n{ROW}printed = "six"\n', "a.toml: line 5: printed 'six' is no number"),
-        ("a.toml", f'{ROW}printed = {{ mac = "1" }}\n', "a.toml: line 1: unknown quantity 'mac'; choose from macs"),
+        (
+            "a.toml",
+            f'{ROW}printed = {{ mac = "1" }}\n',
+            "a.toml: line 1: unknown quantity 'mac'; did you mean macs? choose from macs",
+        ),
         ("a.toml", f"{ROW}printed = \n", "a.toml: Invalid value (at line 3"),
         ("a.toml", "title = 'x'\n", "a.toml: no row; a [[row]] has target and printed"),
         ("a.toml", f'peak = "H"\n{ROW}printed = "1"\n', "a.toml: peak 'H' is no number, as 6.7B"),
-        ("a.toml", '[[row]]\ntarget = "llama"\nprinted = "1"\n', "a.toml: line 1: llama: unknown target 'llama'"),
+        ("a.toml", '[[row]]\ntarget = "llama"\nprinted = "1"\n', "a.toml: line 1: unknown target 'llama'"),
         ("a.toml", f'{ROW}set = {{ layers = 3 }}\nprinted = "1"\n', "a.toml: line 1: unknown field 'layers'"),
         ("a.toml", f'{ROW}printed = {{ mfu = "40%" }}\n', "a.toml: mfu needs a rule of training, not ''"),
         ("a.toml", f'rule = "palm"\n{ROW}printed = {{ mfu = "4" }}\n', "a.toml: line 2: '100 * work * tokens"),
@@ -503,3 +508,200 @@ def test_rules_tried_know_the_tables_of_a_module(table):
     (row,) = cells(sections).values()
     assert (code, row["verdict"]) == (0, "explained")
     assert "all without embeddings gives 126" in row["because"]
+
+
+LLAMA_MACS = {length: length * WEIGHTS + L * 2 * length * length * D for length in (1024, 2048)}
+"""MACs of LLaMA-2 7B by sequence length."""
+
+
+def csv_of(*lines, header="target,quantity,printed"):
+    return "\n".join((header, *lines))
+
+
+@pytest.mark.parametrize("rule", ["flops", "params", "palm", "projections"])
+def test_rule_of_no_column_is_refused(table, rule):
+    rows = csv_of("llama2-7b,params,6.74B", *(["llama2-7b,macs,7T"] if rule != "projections" else []))
+    code, sections, err = table(rows, "--rule", rule, name="mine.csv")
+    assert (code, sections) == (
+        2,
+        [],
+    ) and f"mine.csv: the rule '{rule}' changes no number: the rows print params" in err
+    # that of the file too
+    code, _, err = table(f'rule = "{rule}"\n{ROW}printed = {{ params = "6.74B" }}\n')
+    assert code == 2 and "changes no number" in err
+
+
+@pytest.mark.parametrize("options", [["--flops"], ["--unit", "M"], ["--find-rule", "--rule", "palm"]])
+def test_option_without_effect_is_refused(table, options):
+    code, _, err = table(csv_of("llama2-7b,macs,7T"), *options, name="mine.csv")
+    assert code == 2 and f"{options[-2] if len(options) > 1 else options[0]} does not go with" in err
+
+
+def test_parameters_need_no_length(table, tmp_path):
+    pytest.importorskip("transformers", reason="the optional extra hf is not installed")
+    write(tmp_path / "paper", LLAMA)
+    weights = 2 * (2 * 24 * 24 + 2 * 24 * 12 + 3 * 24 * 32) + 53 * 24
+    params = weights + (0 if LLAMA.get("tie_word_embeddings") else 53 * 24) + 5 * 24
+    text = f'[[row]]\ntarget = "config.json"\nprinted = {{ params = {params}, macs = 7 }}\n'
+    for options in ([], ["--find-rule"]):
+        code, sections, err = table(text, *options)
+        assert code == 2 and 'config.json needs a length; write the target "config.json,T=1024"' in err
+        first = sections[0]["rows"][0]
+        assert first.get("verdict", "reproduced") == "reproduced" and first.get("prints", 1) == 1
+
+
+def test_parameters_of_a_layer_need_no_length(table):
+    assert verdicts(table(f'{LAYER}"\nprinted = {{ params = "{LAYER_PARAMS}" }}\n')) == ["reproduced"]
+    code, _, err = table(f'{LAYER}"\nprinted = {{ macs = "{LAYER_MACS}" }}\n')
+    assert code == 2 and 'needs a length; write the target "moa' in err
+
+
+@pytest.mark.parametrize("text, printed", [
+    ("T MACs", 12), ("TMACs", 12), (" T", 12), (" trillion", 12), ("E3 GMACs", 12), (" TMAC", 12),
+])  # fmt: skip
+def test_units_of_papers_are_read(table, text, printed):
+    number = f"{LLAMA_MACS[1024] / 10**printed:.3f}"
+    for sign in ("", "~"):
+        answer = table(csv_of(f'"llama2-7b,T=1024",macs,{sign}{number}{text}'), name="mine.csv")
+        assert verdicts(answer) == ["reproduced"]
+    assert verdicts(table(csv_of(f'"llama2-7b,T=1024",macs,{number}1{text}'), name="mine.csv")) != ["reproduced"]
+
+
+@pytest.mark.parametrize("quantity, printed, of", [
+    ("macs", "4.5 GFLOPs", "FLOPs"), ("flops", "4.5 GMACs", "MACs"), ("params", "4.5G MACs", "MACs"),
+    ("macs_per_token", "12%", "%"), ("active_params", "4 GFLOPS", "FLOPs"), ("macs", "4M params", "parameters"),
+])  # fmt: skip
+def test_unit_of_another_quantity_is_refused(table, quantity, printed, of):
+    code, _, err = table(csv_of(f"llama2-7b,{quantity},{printed}"), name="mine.csv")
+    assert code == 2 and f"line 2: printed '{printed}' is in {of}, and {quantity} in " in err
+
+
+def test_comma_is_no_decimal_point(table):
+    code, _, err = table("target;quantity;printed\nllama2-7b;params;6,74B", name="mine.csv")
+    assert code == 2 and "printed '6,74B' is no number" in err
+
+
+def test_all_wrong_cells_are_named_at_once(table):
+    rows = csv_of("llama2-7b,macs,six", "llama2-7b,macs", "llama2-7,params,7B", "llama2-7b,parms,7B")
+    code, sections, err = table(rows, name="mine.csv")
+    assert (code, sections) == (2, []) and err.count("error:") == 1
+    for line, text in {
+        2: "printed 'six' is no number", 3: "2 cells", 4: "unknown target 'llama2-7'; a preset (did you mean llama2-7b",
+        5: "unknown quantity 'parms'; did you mean params?",
+    }.items():  # fmt: skip
+        assert f"mine.csv: line {line}: {text}" in err
+    code, _, err = table(f'{ROW}printed = {{ macs = "x", params = "y" }}\n')
+    assert "line 1: printed 'x'" in err and "line 1: printed 'y'" in err
+
+
+MACS_IN_G = f"{LLAMA_MACS[1024] / 10**9:.0f}"
+
+
+@pytest.mark.parametrize("name, text", {
+    "mine.csv": f'printed;Quantity; TARGET\n{MACS_IN_G}G;MACs;llama2-7b,T=1024\n6.74B;Params;llama2-7b',
+    "tabs.csv": f'Model\tGMACs\tParameters\nllama2-7b,T=1024\t{MACS_IN_G}\t6.74B',
+    "wide.csv": f'params (B),model,MACs (G)\n6.74,"llama2-7b,T=1024",{MACS_IN_G}',
+    "bare.csv": f'model,macs,params\nllama2-7b,T=1024,B=1,{MACS_IN_G}G,6.74B',
+    "gaps.csv": f'model,macs,params\n"llama2-7b,T=1024",{MACS_IN_G}G,\n\nllama2-7b,,6.74B',
+    "paper.md": f'# A\n\n| Model | MACs [G] | #Params |\n|:--|--:|---|\n| **llama2-7b,T=1024** | {MACS_IN_G} | 6.74B |',
+}.items())  # fmt: skip
+def test_tables_are_read_as_papers_have_them(table, name, text):
+    code, sections, _ = table(text, name=name)
+    found = {row["figure"]: row["verdict"] for row in sections[0]["rows"]}
+    assert (code, found) == (0, {"MACs": "reproduced", "parameters": "reproduced"})
+
+
+@pytest.mark.parametrize("header, message", [
+    ("a,b", "the header is 'a,b'; it must be target,quantity,printed, or the target and its quantities, as model,"),
+    ("model", "the header is 'model'"), ("model,model,macs", "the header is"),
+    ("model,mcas", "unknown quantity 'mcas' in the header, which has no other columns; did you mean macs? choose from"),
+])  # fmt: skip
+def test_wrong_header_is_named(table, header, message):
+    code, _, err = table(f"{header}\n1,2\n", name="mine.csv")
+    assert code == 2 and f"mine.csv: line 1: {message}" in err
+
+
+def test_standard_input_is_a_table(monkeypatch, capsys):
+    text = csv_of("llama2-7b,params,6.74B", "llama2-7b,params,six")
+    for lines, code in ((2, 0), (3, 2)):
+        content = "\n".join(text.split("\n")[:lines]).encode()
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+        assert main(["table", "-"]) == code
+    out, err = capsys.readouterr()
+    assert "1 reproduced" in out and "stdin: line 3: printed 'six'" in err
+
+
+@pytest.mark.parametrize("name", ["paper.txt", "/dev/stdin", "paper"])
+def test_file_of_another_kind_names_header(name, capsys):
+    assert main(["table", name]) == 2
+    err = capsys.readouterr().err
+    assert "FILE.csv" in err and "target,quantity,printed" in err and "llama3-table4" not in err
+
+
+def test_unknown_target_has_its_advice(table):
+    code, _, err = table(csv_of("swin-t,params,29M"), name="mine.csv")
+    assert code == 2 and "headcount table --list" in err and "FILE.py:FUNCTION" in err
+
+
+def test_column_without_unit_is_in_one(table):
+    rows = [f'"llama2-7b,T={length}",macs,{macs / 10**9:.0f}' for length, macs in LLAMA_MACS.items()]
+    _, sections, _ = answer = table(csv_of(*rows), name="mine.csv")
+    assert verdicts(answer) == ["reproduced"] * 2
+    assert sections[0]["below"][-1] == f"MACs are printed in G: {MACS_IN_G} is {MACS_IN_G}G."
+    assert sections[0]["rows"][0]["printed"] == MACS_IN_G
+    # a number of another unit than the column is wrong
+    wrong = table(csv_of(*rows, '"llama2-7b,T=1024",macs,7.04'), name="mine.csv")
+    assert verdicts(wrong) == ["reproduced"] * 2 + ["no rule found"]
+    _, sections, _ = table(csv_of(*rows), "--find-rule", name="mine.csv")
+    assert sections[0]["rows"][0]["prints"] == 2
+
+
+def test_every_digit_has_no_unit(table):
+    (row,) = table(csv_of(f"llama2-7b,params,{PARAMS * 7 // 1000}"), name="mine.csv")[1][0]["rows"]
+    assert row["verdict"] == "no rule found" and row["value"] == f"{PARAMS:,}"
+    assert row["because"].startswith("the rule gives 142.8571 times the printed number")
+
+
+def test_find_rule_names_rows_and_goes_on(table):
+    rows = [f"model.py:make,n={n},params,{5 * n + (n == 11)}" for n in (7, 11, 13, 17)]
+    code, sections, err = table(
+        csv_of(*rows, "model.py:Decoder,is_causal=true,params,3"), "--find-rule", name="mine.csv"
+    )
+    best, *_ = sections[0]["rows"]
+    assert best["prints"] == 3 and best["missed"] == ["model.py:make,n=11: 56 printed, 55 by the rule"]
+    assert "Not printed by all: model.py:make,n=11: 56 printed, 55 by the rule." in sections[0]["below"]
+    assert code == 2 and "mine.csv: line 6:" in err and "mine.csv: line 6:" not in sections[0]["below"][0]
+
+
+def test_note_of_a_length_names_its_rows(table):
+    lines = ['"llama2-7b,T=1024",macs,7T', "dit-b4,macs,5.6G"]
+    _, sections, _ = table(csv_of(*lines), name="mine.csv")
+    assert "T = 1,024 of llama2-7b,T=1024." in sections[0]["below"][0]
+    assert "T = 1,024." in table(csv_of(lines[0]), name="mine.csv")[1][0]["below"][0]
+
+
+UP = [n for n in range(4, 33) if 0 < params_of(n) % 10**6 < 500_000][:3]
+"""Numbers of layers of which rounding and rounding up print different millions of parameters."""
+
+
+@pytest.mark.parametrize("more, expected", [
+    ((1, 1, 1), "explained"),
+    # one number, the rest rounded down: no rule of the column
+    ((1, 0, 0), "no rule found"), ((1, 1, 0), "no rule found"),
+    # more than a digit too large
+    ((1, 1, 2), "no rule found"),
+])  # fmt: skip
+def test_column_is_rounded_up_as_a_whole(table, more, expected):
+    texts = [f"{params_of(n) // 10**6 + digits}M" for n, digits in zip(UP, more, strict=True)]
+    rows = csv_of(*(f'"llama2-7b,num_layers={n}",params,{text}' for n, text in zip(UP, texts, strict=True)))
+    found = verdicts(table(rows, name="mine.csv"))
+    assert found[0] == expected
+    _, sections, _ = table(rows, "--find-rule", name="mine.csv")
+    assert (sections[0]["rows"][0]["rule"] == "all, digits rounded up") is (expected == "explained")
+
+
+def test_one_number_is_not_rounded_up(table):
+    for digits, verdict in ((0, "reproduced"), (1, "no rule found"), (-1, "no rule found")):
+        text = f"{params_of(UP[0]) // 10**6 + digits}M"
+        rows = csv_of(*[f'"llama2-7b,num_layers={UP[0]}",params,{text}'] * 2)
+        assert verdicts(table(rows, name="mine.csv")) == [verdict] * 2
