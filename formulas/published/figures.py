@@ -30,6 +30,8 @@ Cases = Callable[[str, Mapping[str, Any]], Case]
 """Returns the case of a target with fields and lengths replaced."""
 MOST_ROUNDED = 12
 """The most rounded numbers in an expression, which is evaluated at all their ends."""
+MIN_UP = 3
+"""Different cells of a column that is taken to be rounded up."""
 EMPTY = ("", "-", "–", "—")
 """Cells without a printed value."""
 
@@ -297,8 +299,9 @@ def evaluate(
 
 
 def rounded_up(cells: Iterable[tuple[Figure, Interval, str]]) -> set[str]:
-    """Return the names of the columns of a table that are rounded up throughout: two or more different cells, each
-    printed by rounding up, some by that alone. A lone cell beside its value would always be cut off or rounded up.
+    """Return the names of the columns of a table that are rounded up throughout: MIN_UP or more different cells, each
+    printed by rounding up, some by that alone. A number that is one last digit too large is explained by chance where
+    all others are those of both ways, half of the numbers each: of n cells with a chance of 2^(1 - n).
     """
     columns: dict[str, set[tuple[str, bool, bool]]] = {}
     for figure, value, text in cells:
@@ -307,7 +310,9 @@ def rounded_up(cells: Iterable[tuple[Figure, Interval, str]]) -> set[str]:
     return {
         name
         for name, found in columns.items()
-        if len({text for text, _, _ in found}) > 1 and all(up for _, up, _ in found) and any(only for *_, only in found)
+        if len({text for text, _, _ in found}) >= MIN_UP
+        and all(up for _, up, _ in found)
+        and any(only for *_, only in found)
     }
 
 

@@ -44,7 +44,8 @@ def load(path: str, text: str, rule: str, find_rule: bool, check_target: Callabl
     for line, row in zip(lines, data["row"], strict=False) if isinstance(data.get("row"), list) else ():
         if isinstance(row, Mapping) and isinstance(row.get("target"), str):
             parts.append((f"line {line}: ", partial(check_target, split_target(row["target"])[0])))
-    table: PublishedTable = read_each([*parts, ("", partial(parse, data, lines))])[-1]
+    parts.append(("", partial(parse, data, lines)))
+    table: PublishedTable = read_each(parts)[-1]
     _check_figures(table)
     if not find_rule:
         rules = {table.rule_of(figure) for figure in table.quantities.values()}

@@ -9,7 +9,7 @@ from typing import Any
 
 from headcount.formulas.conventions import CONVENTIONS
 from headcount.formulas.ledger import Ledger
-from headcount.formulas.published.figures import EMPTY, Case, Cases, Figure, Row, cut_off, evaluate, rounded_up
+from headcount.formulas.published.figures import EMPTY, MIN_UP, Case, Cases, Figure, Row, cut_off, evaluate, rounded_up
 from headcount.formulas.published.impossible import PrintedRow, no_common_rule
 from headcount.formulas.published.rounding import Interval, fixed, number, read
 from headcount.formulas.published.rules import Applies, try_rules
@@ -156,12 +156,15 @@ def _verdict(cell: Judged, contradiction: str, is_up: bool, cases: Cases, why_no
         return "explained", _join(zeros, row.note)
     if because := figure.by_other_digits(value, printed):
         return "explained", _join(because, row.note)
+    is_up_here = has_digits and replace(figure, upward=True).prints(value, printed)
+    up = f"{figure.format(value, printed)} prints {printed} rounded up" if is_up_here else ""
     if is_up:
-        up = f"{figure.format(value, printed)} prints {printed} rounded up, as each number of the column"
-        return "explained", _join(up, row.note)
+        return "explained", _join(f"{up}, as each number of the column", row.note)
     if contradiction:
         return "not reproducible", _join(contradiction, row.note)
     verdict, because = try_rules(row, figure, value, cases, why_not)
+    if up and verdict == "no rule found":
+        because = _join(because, f"{up}, which only a whole column of {MIN_UP} or more numbers shows")
     return verdict, _join(because, row.note)
 
 

@@ -700,7 +700,9 @@ def test_column_is_rounded_up_as_a_whole(table, more, expected):
     assert (sections[0]["rows"][0]["rule"] == "all, digits rounded up") is (expected == "explained")
 
 
-def test_one_number_is_not_rounded_up(table):
+def test_few_numbers_are_not_rounded_up(table):
+    two = [f'"llama2-7b,num_layers={n}",params,{params_of(n) // 10**6 + 1}M' for n in UP[:2]]
+    assert verdicts(table(csv_of(*two), name="mine.csv")) == ["no rule found"] * 2
     for digits, verdict in ((0, "reproduced"), (1, "no rule found"), (-1, "no rule found")):
         text = f"{params_of(UP[0]) // 10**6 + digits}M"
         rows = csv_of(*[f'"llama2-7b,num_layers={UP[0]}",params,{text}'] * 2)
