@@ -32,7 +32,7 @@ from headcount.formulas.published.rounding import fixed
 from headcount.formulas.published.rules import Tried, column_units, find_rule, has_no_unit
 from headcount.formulas.published.tables import PublishedTable, read_each
 from headcount.formulas.published.verdicts import judge, with_digits
-from headcount.models.configs.targets import has_closed_form, split
+from headcount.models.configs.targets import has_closed_form, split, split_lengths
 
 STDIN = "-"
 """In place of a file, standard input."""
@@ -90,10 +90,17 @@ def judge_files(args: Namespace) -> tuple[list[Table], str]:
                 tried.append(rules)
                 sentences.append(sentence)
         except ValueError as error:
-            raise UsageError("\n".join(f"{path}: {line}" for line in str(error).split("\n"))) from None
+            lines = sorted(str(error).split("\n"), key=_line_number)
+            raise UsageError("\n".join(f"{path}: {line}" for line in lines)) from None
     if args.find_rule:
         return tried, " ".join(sentences)
     return judged, _sentence([row.verdict for table in judged for row in table.rows])
+
+
+def _line_number(text: str) -> int:
+    """Return the line that an error names; 0 where it names none."""
+    found = re.match(r"line (\d+):", text)
+    return int(found[1]) if found else 0
 
 
 @dataclass(frozen=True)
@@ -206,7 +213,8 @@ class _Models:
         model = self._model(spec, settings, inputs, self._root)
         if not isinstance(model, Exception):
             return model, None
-        if _has_closed_form(spec) or is_configuration(spec):
+        _, lengths = split_lengths([f"{name}={text}" for name, text in settings])
+        if not lengths.keys() - {"batch_size"} and (_has_closed_form(spec) or is_configuration(spec)):
             short = self._model(spec, (*settings, ("seq_len", str(SHORT))), inputs, self._root)
             if not isinstance(short, Exception):
                 words = ",".join((target, *(f"{name}={text}" for name, text in settings), "T=1024"))

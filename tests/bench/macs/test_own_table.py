@@ -554,6 +554,9 @@ def test_parameters_of_a_layer_need_no_length(table):
     assert verdicts(table(f'{LAYER}"\nprinted = {{ params = "{LAYER_PARAMS}" }}\n')) == ["reproduced"]
     code, _, err = table(f'{LAYER}"\nprinted = {{ macs = "{LAYER_MACS}" }}\n')
     assert code == 2 and 'needs a length; write the target "moa' in err
+    # one that is wrong is named
+    code, _, err = table(f'{LAYER},T=0"\nprinted = {{ params = "{LAYER_PARAMS}" }}\n')
+    assert code == 2 and "at least 1, not 0" in err
 
 
 @pytest.mark.parametrize("text, printed", [
@@ -585,6 +588,8 @@ def test_all_wrong_cells_are_named_at_once(table):
     rows = csv_of("llama2-7b,macs,six", "llama2-7b,macs", "llama2-7,params,7B", "llama2-7b,parms,7B")
     code, sections, err = table(rows, name="mine.csv")
     assert (code, sections) == (2, []) and err.count("error:") == 1
+    lines = [text.partition("mine.csv: ")[2] for text in err.splitlines() if "mine.csv" in text]
+    assert lines == sorted(lines)
     for line, text in {
         2: "printed 'six' is no number", 3: "2 cells", 4: "unknown target 'llama2-7'; a preset (did you mean llama2-7b",
         5: "unknown quantity 'parms'; did you mean params?",
