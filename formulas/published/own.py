@@ -98,6 +98,7 @@ def _read_cells(text: str) -> tuple[dict[str, Any], tuple[int, ...], list[str]]:
         what = f"it must be {','.join(HEADER)}, or the target and its quantities, as {','.join(WIDE)}"
         raise ValueError(f"line {at}: the header is {','.join(header)!r}; {what}")
     others = [name for name in names if name not in ("target", *(HEADER if is_long else ()))]
+    check(lines, f"line {at}: the header is all there is; each line below it is a row")
     where = " in the header, which has no other columns"
     read_each([(f"line {at}: ", partial(check_name, name, QUANTITIES, "quantity", where)) for name in others])
     rows: list[dict[str, Any]] = []

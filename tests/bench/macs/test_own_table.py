@@ -626,6 +626,10 @@ def test_wrong_header_is_named(table, header, message):
     assert code == 2 and f"mine.csv: line 1: {message}" in err
 
 
+def test_table_without_rows_is_named(table):
+    assert "mine.csv: line 1: the header is all there is" in table("model,macs\n", name="mine.csv")[2]
+
+
 def test_standard_input_is_a_table(monkeypatch, capsys):
     text = csv_of("llama2-7b,params,6.74B", "llama2-7b,params,six")
     for lines, code in ((2, 0), (3, 2)):
