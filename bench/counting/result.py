@@ -64,7 +64,12 @@ class Parameter:
 def _parameters(ledger: Ledger) -> tuple[Parameter, ...]:
     """Return the parameter tensors of a closed form, whose entries have their weights."""
     return tuple(
-        Parameter(at(entry.path, entry.kind), tuple(entry.weight.values()), entry.trainable, entry.times)
+        Parameter(
+            at(entry.path, "bias" if entry.kind.endswith("bias") else "weight"),
+            tuple(entry.weight.values()),
+            entry.trainable,
+            entry.times,
+        )
         for entry in ledger
         if entry.weight
     )
