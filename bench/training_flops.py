@@ -1,9 +1,10 @@
 """Training FLOPs of a closed form or of a counted module under a named rule, and their share of a peak. No torch."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from functools import wraps
+from typing import TYPE_CHECKING, Any
 
 from headcount.bench.case import Case
 from headcount.bench.errors import UsageError
@@ -22,6 +23,36 @@ SQUARES = {"scores": {"m": "T", "j": "S"}, "values": {"m": "T", "i": "S"}}
 """Letters of a ledger for those of a counted product of attention, by kind."""
 
 
+class RuleRefused(UsageError):
+    """A rule that does not apply to a case or a count; another may."""
+
+
+class ActiveParamsUnknown(RuleRefused):
+    """A rule that needs the parameters that a token uses, of a run that does not show them."""
+
+
+def _naming_others(function: Callable[..., Size]) -> Callable[..., Size]:
+    """Let a RuleRefused of ``function(case, rule, …)`` end with the rules for which the same call works."""
+
+    def works(name: str, case: Any, options: dict[str, Any]) -> bool:
+        try:
+            function(case, CONVENTIONS[name], **options)
+        except RuleRefused:
+            return False
+        return True
+
+    @wraps(function)
+    def call(case: "Case | Count", rule: Rule, **options: Any) -> Size:
+        try:
+            return function(case, rule, **options)
+        except RuleRefused as error:
+            others = [name for name in TRAINING if works(name, case, options)]
+            hint = f"; choose from {', '.join(others)}" if others else ""
+            raise type(error)(f"{error}{hint}") from None
+
+    return call
+
+
 def find_rule(name: str) -> Rule:
     """Return a rule of a training step. Raises UsageError with the nearest names."""
     if name not in TRAINING:
@@ -29,11 +60,16 @@ def find_rule(name: str) -> Rule:
     return CONVENTIONS[name]
 
 
+@_naming_others
 def tokens_of(case: "Case | Count", rule: Rule) -> int:
-    """Return the tokens of a step. Raises UsageError where ``rule`` does not apply.
+    """Return the tokens of a step. Raises RuleRefused where ``rule`` does not apply, UsageError where they are unknown.
 
     Rules are per token of one sequence, and a rule of causal pairs is of models with causal attention.
     """
+    return _step_tokens(case, rule)
+
+
+def _step_tokens(case: "Case | Count", rule: Rule) -> int:
     if not isinstance(case, Case):
         if not case.tokens:
             raise UsageError("the inputs have no tokens: no input_ids, integers, nor B x T x width")
@@ -44,12 +80,8 @@ def tokens_of(case: "Case | Count", rule: Rule) -> int:
     if rule.pairs != "whole":
         causal = hasattr(case.form, "CAUSAL_PATHS")
         if not causal or case.lengths.get("src_len", tokens) < tokens:
-            raise UsageError(f"rule {rule.name} counts causal pairs, and {case.name} is not causal; {_whole()}")
+            raise RuleRefused(f"rule {rule.name} counts causal pairs, and {case.name} is not causal")
     return case.lengths["batch_size"] * tokens
-
-
-def _whole() -> str:
-    return f"choose from {', '.join(name for name in TRAINING if CONVENTIONS[name].pairs == 'whole')}"
 
 
 def model_rule(rule: Rule) -> Rule:
@@ -57,14 +89,16 @@ def model_rule(rule: Rule) -> Rule:
     return replace(rule, terms=tuple(replace(term, recompute=0) for term in rule.terms))
 
 
+@_naming_others
 def flops_per_token(
     case: "Case | Count", rule: Rule, *, tokens: int | None = None, active_params: int | None = None
 ) -> Size:
-    """Return the FLOPs per token of a training step. Raises UsageError where ``rule`` does not apply.
+    """Return the FLOPs per token of a training step.
 
-    ``tokens`` of a count, and the parameters that a token uses, are its own where they are not given.
+    Raises RuleRefused, which names the rules that apply, where ``rule`` does not. ``tokens`` of a count, and the
+    parameters that a token uses, are its own where they are not given.
     """
-    tokens = tokens or tokens_of(case, rule)
+    tokens = tokens or _step_tokens(case, rule)
     if isinstance(case, Case):
         return divide(rule.flops(case.ledger, tokens), tokens)
     active = case.active_params if active_params is None else active_params
@@ -74,8 +108,8 @@ def flops_per_token(
 def _module_flops(count: "Count", rule: Rule, tokens: int, active_params: int | None) -> Size:
     """Return the FLOPs of a training step of a counted module over ``tokens`` tokens.
 
-    A product with a parameter is weight, and one of two computed tensors is attention. Raises UsageError for a rule
-    that needs more than the run of a module shows.
+    A product with a parameter is weight, and one of two computed tensors is attention. Raises RuleRefused for a rule
+    that needs more than the run of a module shows, UsageError for a count with a backward pass.
     """
     kinds = {entry.kind for entry in count.ledger}
     if not kinds <= set(FORWARD_KINDS):
@@ -86,42 +120,36 @@ def _module_flops(count: "Count", rule: Rule, tokens: int, active_params: int | 
         terms = tuple(term for term in terms if "router" not in term.path)
     for term in terms:
         if term.letter or term.path or {"embedding", "softmax"} & set(term.kinds):
-            raise UsageError(
+            raise RuleRefused(
                 f"rule {rule.name} treats routers, embeddings, the vocabulary projection or softmax apart, which the "
-                "products of a module do not name; of a module take palm or 6n"
+                "products of a module do not name"
             )
     if not active_params and any(term.of == "active_params" for term in terms):
-        raise UsageError(
-            f"rule {rule.name} needs the parameters that a token uses, which this run does not show; hc.MFU takes "
-            "active_params=N"
+        raise ActiveParamsUnknown(
+            f"rule {rule.name} needs the parameters that a token uses, which this run does not show"
         )
     products = module_ledger(count, active_params)
     if rule.pairs != "whole" and (why_not := _why_not_causal(count, products)):
-        raise UsageError(f"rule {rule.name} counts causal pairs, and {why_not}; {_whole()}")
+        raise RuleRefused(f"rule {rule.name} counts causal pairs, and {why_not}")
     return replace(rule, terms=terms).flops(products, tokens) - _frozen_flops(count, rule, terms, tokens, active_params)
 
 
 def _frozen_flops(count: "Count", rule: Rule, terms: Sequence[Term], tokens: int, active_params: int | None) -> int:
     """Return what a rule counts for the gradients of frozen weights, which training does not compute.
 
-    Their products still pass a gradient on to their input. Raises UsageError where a run does not show them.
+    Their products still pass a gradient on to their input. Raises RuleRefused where a run does not show them.
     """
     frozen = count.params - count.trainable_params
     if not frozen:
         return 0
     if any(term.of == "size" and set(term.kinds) & {*WEIGHTS} for term in terms):
-        raise UsageError(f"rule {rule.name} counts products, of which some have frozen weights here; {_of_weights()}")
+        raise RuleRefused(f"rule {rule.name} counts products, of which some have frozen weights here")
     if active_params != count.params:
-        raise UsageError(
+        raise RuleRefused(
             f"rule {rule.name} of frozen weights needs the part of them that a token uses, which is not known of a "
             "mixture or of weights that do not run"
         )
     return flops(frozen * tokens)
-
-
-def _of_weights() -> str:
-    names = (name for name in TRAINING if any(term.of != "size" for term in CONVENTIONS[name].terms))
-    return f"choose from {', '.join(names)}"
 
 
 def _why_not_causal(count: "Count", products: Ledger) -> str:
@@ -148,6 +176,18 @@ def _as_entry(entry: Entry) -> Entry:
     letters = SQUARES.get(entry.kind, {})
     dims = {letters.get(letter, letter): size for letter, size in entry.dims.items()}
     return replace(entry, path="", kind=entry.kind if letters else "scores", dims=dims)
+
+
+def recomputed_flops(products: Iterable[Entry], rule: Rule) -> Size:
+    """Return the FLOPs of ``products`` that a training step runs again, each as ``rule`` counts one forward pass of it.
+
+    Products with a weight count in full under a rule of parameters too.
+    """
+    forward, found = replace(model_rule(rule), backward=0), 0
+    for entry in map(_as_entry, products):
+        # without tokens: a product has no parameters of its own
+        found += entry.size if entry.kind == "linear" else forward.macs(entry, 0)
+    return flops(found)
 
 
 def utilisation(flops_per_token: Size, tokens: int, seconds: float, devices: int, peak: Peak) -> Fraction:
