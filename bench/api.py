@@ -12,12 +12,13 @@ from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
+from os import PathLike, fspath
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from headcount.bench.case import Case
+from headcount.bench.case import LENGTHS, Case, resolve_lengths
 from headcount.bench.contractions import module_tree
 from headcount.bench.contractions.elementwise import CONTRACTION
 from headcount.bench.contractions.linalg import Formula
@@ -29,15 +30,16 @@ from headcount.bench.counting.other_tools import argument_error, attribute_error
 from headcount.bench.counting.result import Count
 from headcount.bench.counting.run import REPORT, count_contractions, inputs_of
 from headcount.bench.counting.tools import ModuleCall
-from headcount.bench.targets.target import is_configuration, parse_target
+from headcount.bench.targets.target import parse_target
 from headcount.bench.targets.user_code import accepts
 from headcount.bench.trace.garbage_collector import no_full_gc
 from headcount.bench.trace.record import record
 from headcount.formulas.published.expressions import evaluate
+from headcount.models.configs.base import AttentionConfig, ModelConfig
 from headcount.models.configs.numbers import parse_int
 from headcount.models.configs.presets import PRESETS
 from headcount.models.configs.suggest import did_you_mean
-from headcount.models.configs.targets import has_closed_form, read, split
+from headcount.models.configs.targets import has_closed_form, is_configuration, read, split, split_lengths
 
 
 class FunctionModule(nn.Module):
@@ -72,14 +74,11 @@ def resolve_call(
         # what a count of the caller's own module does without
         from headcount.models.build import build_call
 
-        model, args, named = build_call(model.config, model.lengths, device="meta", dtype=torch.bfloat16)
-        inputs, kwargs = inputs or args, {**named, **kwargs}
-    if isinstance(model, type) or not callable(model) and not isinstance(model, torch.export.ExportedProgram):
-        what = f"the class {model.__name__}" if isinstance(model, type) else f"an object of type {type(model).__name__}"
-        raise TypeError(
-            f"cannot count {what}: give an nn.Module, a function, an ExportedProgram, or a function that returns "
-            "(module, inputs)"
-        )
+        model, inputs, kwargs = build_call(model.config, model.lengths, device="meta", dtype=torch.bfloat16)
+    if isinstance(model, type):
+        raise TypeError(f"cannot count the class {model.__name__}: call it, {model.__name__}(…), and give the result")
+    if not callable(model) and not isinstance(model, torch.export.ExportedProgram):
+        raise TypeError(f"cannot count an object of type {type(model).__name__}: {_what_to_give(model)}")
     kwargs = dict(kwargs)
     # of one input, or of several behind each other
     given = inputs[0] if len(inputs) == 1 else list(inputs)
@@ -117,11 +116,44 @@ def resolve_call(
     return model, args, kwargs
 
 
+def _what_to_give(model: Any) -> str:
+    """Return what to give in place of an object that does not run."""
+    if isinstance(model, list | tuple):
+        return "count each model by itself, [hc.count(one, x) for one in models]"
+    if isinstance(model, Mapping):
+        return "give the module that holds these weights"
+    if hasattr(model, "save_pretrained"):
+        return "config.save_pretrained('folder') writes it, and hc.count('folder/config.json', T=128) counts its model"
+    return "give an nn.Module, a function, an ExportedProgram, or a function that returns (module, inputs)"
+
+
 def _are_sizes(value: Any) -> bool:
     """Return whether ``value`` is a size, a tuple of integers, or a list of sizes: no module takes that as data."""
     several = isinstance(value, list) and all(isinstance(one, tuple) for one in value)
     sizes = value if several else [value]
     return bool(sizes) and all(isinstance(one, tuple) and one and _is_size(one) for one in sizes)
+
+
+def named_model(model: Any, keywords: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return ``model`` with its sizes among ``keywords``, and the other keywords.
+
+    The name or configuration of a preset or a layer is a Case, a configuration's file or name in the hub a text with
+    words; anything else is as it was. Raises what named_case does.
+    """
+    if isinstance(model, PathLike):
+        model = fspath(model)
+    if not isinstance(model, str | AttentionConfig | ModelConfig):
+        return model, dict(keywords)
+    sizes = {name: value for name, value in keywords.items() if isinstance(value, Integral | str)}
+    words = [f"{name}={value}" for name, value in sizes.items() if name not in OPTIONS]
+    rest = {name: value for name, value in keywords.items() if name in OPTIONS or name not in sizes}
+    if not isinstance(model, str):
+        others, lengths = split_lengths(words)
+        if others:
+            raise argument_error(type(model).__name__, [one.partition("=")[0] for one in others], LENGTHS)
+        return Case(model.variant, model, resolve_lengths(model, lengths)), rest
+    text = ",".join([model, *words])
+    return text if is_configuration(split(text)[0]) else named_case(text), rest
 
 
 def named_case(text: str) -> Case:
@@ -132,16 +164,13 @@ def named_case(text: str) -> Case:
     spec, _ = split(text)
     if not has_closed_form(spec):
         near = did_you_mean(spec, PRESETS)
-        raise ValueError(f"{text!r} is no preset and no layer{near}; the command counts others: headcount count {text}")
+        if ":" in spec or spec.endswith(".py"):
+            other = f"the command counts code of yours: headcount count {text}"
+        else:
+            other = f"a model of the Hugging Face hub is 'hf:{spec}', a configuration 'config.json', your own a module"
+        raise ValueError(f"{text!r} is no preset and no layer{near}; {other}")
     name, fields, lengths = read(text)
     return Case.of(name, fields, lengths, called=text)
-
-
-def _with_sizes(text: str, keywords: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return a name with the sizes among ``keywords`` as its words, ``llama3-8b,T=1024``, and the other keywords."""
-    words = [f"{name}={value}" for name, value in keywords.items() if isinstance(value, int | str)]
-    rest = {name: value for name, value in keywords.items() if not isinstance(value, int | str)}
-    return ",".join([text, *words]), rest
 
 
 def unpack(module: nn.Module, inputs: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
@@ -195,7 +224,7 @@ def _is_size(value: Any) -> bool:
 
 @no_full_gc
 def count_macs(
-    module: Any,
+    model: Any,
     *inputs: Any,
     kwargs: Mapping[str, Any] | None = None,
     input_size: Sequence[Any] | None = None,
@@ -208,14 +237,15 @@ def count_macs(
     elementwise: str = REPORT,
     **forward: Any,
 ) -> Count:
-    """Run ``module(*inputs, **kwargs)`` once and count every contraction: ``.macs``, ``.ledger``, ``.audit``.
+    """Run ``model(*inputs, **kwargs)`` once and count every contraction: ``.macs``, ``.ledger``, ``.audit``.
 
     Other keywords go to ``forward`` (``input_ids=ids``); ``kwargs`` holds those whose names are options here. A single
     mapping, as a tokenizer's result, or tuple is unpacked. ``input_size`` makes the inputs: ``(1, 3, 224, 224)``, or a
-    list of sizes, with their ``dtypes``; it may be the only input. ``module`` may also be a function, a
-    ``torch.export.ExportedProgram`` (with its example inputs), a function of settings that returns (module, inputs), or
-    the name of a preset or a layer, ``"llama3-8b,T=1024"``, or of a configuration, ``"config.json,T=1024"``, which is
-    counted in a separate process; sizes may be keywords too: ``count("llama3-8b", T=1024)``.
+    list of sizes, with their ``dtypes``; it may be the only input. ``model`` may also be a function, a
+    ``torch.export.ExportedProgram`` (with its example inputs), a function of settings that returns (module, inputs),
+    the name of a preset or a layer, ``"llama3-8b,T=1024"``, what hc.preset returns, or the path of a configuration,
+    ``"config.json,T=1024"``, which is counted in a separate process; sizes may be keywords too: ``count("llama3-8b",
+    T=1024)``.
 
     The number is the same for torch.matmul, @, einsum, fused attention or grouped products, on cpu, cuda or meta,
     ``backward`` too. Attention is the whole square of scores, whatever a mask or its blocks leave out; FlexAttention's
@@ -241,19 +271,21 @@ def count_macs(
     raises passes through.
     """
     options = {"allow_unsupported": allow_unsupported, "formulas": formulas, "formula_set": formula_set}
-    if isinstance(module, str):
-        module, forward = _with_sizes(module, forward)
-    if isinstance(module, str) and is_configuration(split(module)[0]):
-        if inputs or kwargs or forward or input_size is not None or training or formulas:
-            raise ValueError(f"{module} is counted on the ids that it takes; its lengths are words: {module},T=128,B=2")
+    model, forward = named_model(model, forward)
+    case = model if isinstance(model, Case) else None
+    if (case or isinstance(model, str)) and (inputs or kwargs or forward or input_size is not None):
+        name = case.name if case else model
+        raise ValueError(
+            f"{name} is counted on the inputs that it takes; its lengths are words, T=128,B=2, or keywords"
+        )
+    if isinstance(model, str):
+        if training or formulas:
+            raise ValueError(f"{model} is counted in another process, which takes neither training nor formulas")
         chosen = {"allow_unsupported": allow_unsupported, "formula_set": formula_set, "elementwise": elementwise}
-        target = parse_target(module, Namespace(set=[], input=[], backward=backward, **chosen))
-        return count(target)
-    case = named_case(module) if isinstance(module, str) else None
+        return count(parse_target(model, Namespace(set=[], input=[], backward=backward, **chosen)))
     if case and not case.config.has_module:
         return count(case)
-    call = case or module
-    module, args, kwargs = resolve_call(call, inputs, {**(kwargs or {}), **forward}, input_size, dtypes)
+    module, args, kwargs = resolve_call(model, inputs, {**(kwargs or {}), **forward}, input_size, dtypes)
     try:
         trace = record(module, args, kwargs, backward=backward, training=training)
     except Exception as error:
@@ -297,7 +329,7 @@ class Parameters:
 
 
 def summary(
-    module: Any, *inputs: Any, depth: int | None = 3, input_data: Any = None, verbose: int = 1, **options: Any
+    model: Any, *inputs: Any, depth: int | None = 3, input_data: Any = None, verbose: int = 1, **options: Any
 ) -> Count | Parameters:
     """Count as ``count_macs`` does; the result prints as a tree of ``depth`` levels, all of them for None.
 
@@ -306,13 +338,13 @@ def summary(
     """
     if input_data is not None:
         inputs = (*inputs, *(input_data if isinstance(input_data, list | tuple) else [input_data]))
-    if isinstance(module, nn.Module) and not inputs and not options and not accepts(module.forward, (), {}):
-        return Parameters(type(module).__name__, tuple(parameter_records(module)), depth)
-    return count_macs(module, *inputs, **options).with_values(depth=depth)
+    if isinstance(model, nn.Module) and not inputs and not options and not accepts(model.forward, (), {}):
+        return Parameters(type(model).__name__, tuple(parameter_records(model)), depth)
+    return count_macs(model, *inputs, **options).with_values(depth=depth)
 
 
-def assert_macs(module: Any, *inputs: Any, expected: str | int, **keywords: Any) -> None:
-    """Fail with an AssertionError that lists every product unless the module's MACs are exactly ``expected``.
+def assert_macs(model: Any, *inputs: Any, expected: str | int, **keywords: Any) -> None:
+    """Fail with an AssertionError that lists every product unless the model's MACs are exactly ``expected``.
 
     ``inputs`` and keywords are count_macs'; ``expected`` is an integer, one with a unit, "1.8G", or an expression
     in the names of the other keywords that are integers: ``T=128``. Raises ValueError for an expression that cannot
@@ -322,7 +354,7 @@ def assert_macs(module: Any, *inputs: Any, expected: str | int, **keywords: Any)
     wanted = _expected(expected, sizes) if isinstance(expected, str) else expected
     if not isinstance(wanted, Integral) or isinstance(wanted, bool):
         raise TypeError(f"expected={expected!r}: give an integer or an expression")
-    counted = count_macs(module, *inputs, **{name: keywords[name] for name in keywords.keys() - sizes.keys()})
+    counted = count_macs(model, *inputs, **{name: keywords[name] for name in keywords.keys() - sizes.keys()})
     if counted.macs != wanted:
         less = f"{counted.macs - wanted:+,}"
         which = f" ({counted.headline})" if counted.with_elementwise != counted.dispatched else ""

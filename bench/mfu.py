@@ -10,41 +10,61 @@ Trainer(…, callbacks=[mfu.hugging_face_callback()])
 lightning.Trainer(callbacks=[mfu.lightning_callback()])
 """
 
+import inspect
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fractions import Fraction
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.utils._pytree import tree_leaves
 
-from headcount.bench.api import count_macs
+from headcount.bench.api import OPTIONS, count_macs, named_model, resolve_call
+from headcount.bench.case import Case
+from headcount.bench.column import DASH
+from headcount.bench.counting.other_tools import argument_error
 from headcount.bench.counting.result import Count
-from headcount.bench.errors import EnvironmentMissing, UsageError, require_package
+from headcount.bench.counting.run import count_contractions, inputs_of
+from headcount.bench.errors import EnvironmentMissing, UsageError, excerpt, require_package
 from headcount.bench.hardware import parse_peak
-from headcount.bench.training_flops import find_rule, flops_per_token, model_rule, utilisation
+from headcount.bench.trace.record import record
+from headcount.bench.training_flops import (
+    ActiveParamsUnknown,
+    find_rule,
+    flops_per_token,
+    model_rule,
+    recomputed_flops,
+    tokens_of,
+    utilisation,
+)
+from headcount.formulas.conventions import Rule
+from headcount.formulas.ledger import Entry, Size, divide
 
 
 class MFU:
     """Model FLOPs utilisation of training ``model`` under a rule; its forward pass is counted once, on ``sample``.
 
-    ``flops_per_token`` and ``hardware_flops_per_token`` are the rule's, without and with recomputation. ``value`` is
-    the share of the last update, ``average`` that of all, ``metrics`` a dict for a logger; ``tokens`` and ``seconds``
-    are totals.
+    ``flops_per_token`` are the rule's without recomputation, ``hardware_flops_per_token`` with it: as often as the rule
+    itself states, else with the products that a training step of the model runs again, as activation checkpointing
+    does; of a count, a name and a model that does not train here they are None. ``value`` is the share of the last
+    update, ``average`` that of all, None before the first; ``metrics`` is a dict for a logger; ``tokens`` and
+    ``seconds`` are totals.
 
     Of frozen parameters (``requires_grad=False``, as LoRA leaves them) the FLOPs of their gradients are not counted.
 
     Args:
-        model: what hc.count takes, or the result of hc.count.
+        model: what hc.count takes, or the result of hc.count. A module also runs one training step, on a copy.
         sample: inputs as long as in training, as hc.count takes them; keywords too: ``input_ids=ids``.
         peak: of one device, dense: a card, "H100 SXM bf16", in bf16 where no dtype is given, or FLOP/s, 989e12 or
             "989T bf16".
         rule: a rule of headcount table --list; of mixtures, those of N take the active parameters.
         devices: devices that share the tokens of an update.
-        sample_tokens: tokens of ``sample`` (default: elements of the first integer tensor, or B T of B x T x width).
+        sample_tokens: tokens of ``sample`` (default: elements of its ids, or B T of B x T x width).
         active_params: parameters that a token uses (default: those of the count, which may be unknown of a mixture).
 
     Raises:
@@ -62,33 +82,48 @@ class MFU:
         active_params: int | None = None,
         **forward: Any,
     ) -> None:
-        self.peak, self.rule, self.devices = parse_peak(peak), find_rule(rule), devices
-        if devices < 1:
-            raise UsageError(f"devices must be at least 1, not {devices}")
-        if active_params is not None and active_params < 1:
-            raise UsageError(f"active_params must be at least 1, not {active_params}")
-        first = next((leaf for leaf in tree_leaves((sample, forward)) if isinstance(leaf, Tensor)), None)
-        self._sequences = 1 if first is None or first.ndim < 2 else len(first)
-        self._sample_tokens = sample_tokens or _tokens(first)
-        count = model if isinstance(model, Count) else count_macs(model, *sample, **forward)
-        how = {"tokens": self._sample_tokens, "active_params": active_params}
-        self.flops_per_token = flops_per_token(count, model_rule(self.rule), **how)
-        self.hardware_flops_per_token = flops_per_token(count, self.rule, **how)
-        self.tokens, self.seconds, self.value = 0, 0.0, 0.0
+        self.peak, self.rule, self.devices = parse_peak(_plain(peak)), find_rule(rule), _whole("devices", devices)
+        model, forward = named_model(model, forward)
+        counted = _count(model, sample, forward)
+        given = {"sample_tokens": sample_tokens, "active_params": active_params}
+        known = {name: _whole(name, value) for name, value in given.items() if value is not None}
+        if known and isinstance(counted, Case):
+            raise UsageError(f"{' and '.join(known)}: of a module; {counted.name} has its own")
+        tokens = _step_tokens(counted, self.rule, known.get("sample_tokens"))
+        how = {"tokens": tokens, "active_params": known.get("active_params")}
+        try:
+            self.flops_per_token = flops_per_token(counted, model_rule(self.rule), **how)
+        except ActiveParamsUnknown as error:
+            raise UsageError(f"{error}; or give them as active_params=N") from None
+        self.hardware_flops_per_token: Size | None = None
+        if model_rule(self.rule) != self.rule:
+            self.hardware_flops_per_token = flops_per_token(counted, self.rule, **how)
+        elif not isinstance(model, str | Case | Count):
+            again = _products_run_again(model, sample, forward)
+            if again is not None:
+                added = divide(recomputed_flops(again, self.rule), tokens)
+                self.hardware_flops_per_token = divide(self.flops_per_token + added, 1)
+        self._sequence_tokens = Fraction(tokens, counted.samples)
+        self.tokens, self.seconds = 0, 0.0
+        self.value: float | None = None
         self.metrics: dict[str, float] = {}
 
     def update(self, tokens: int, seconds: float) -> float:
-        """Return the utilisation, as a share of 1, of ``tokens`` tokens that all devices trained on in ``seconds``."""
+        """Return the utilisation, as a share of 1, of ``tokens`` tokens that all devices trained on in ``seconds``.
+
+        Both are numbers of any type, tensors and arrays of one element too. Raises UsageError for anything else.
+        """
+        tokens, seconds = _number("tokens", tokens), float(_number("seconds", seconds))
         if tokens < 0 or seconds <= 0:
             raise UsageError(f"an update has tokens from 0 on and seconds above 0, not {tokens} and {seconds}")
-        self.tokens, self.seconds = self.tokens + tokens, self.seconds + seconds
+        self.tokens, self.seconds = divide(self.tokens + tokens, 1), self.seconds + seconds
         self.value = self._share(tokens, seconds, self.flops_per_token)
         self.metrics = {
             "mfu": self.value,
-            "tokens_per_s": tokens / seconds,
+            "tokens_per_s": float(tokens) / seconds,
             "model_tflops_per_s": self.value * self.peak.flops_per_s / 1e12,
         }
-        if self.hardware_flops_per_token != self.flops_per_token:
+        if self.hardware_flops_per_token not in (None, self.flops_per_token):
             self.metrics["hfu"] = self._share(tokens, seconds, self.hardware_flops_per_token)
         return self.value
 
@@ -98,25 +133,31 @@ class MFU:
 
         Synchronises CUDA before and after the block.
         """
+        tokens = _number("tokens", tokens)
         started = _now()
         yield self
         self.update(tokens, _now() - started)
 
     @property
-    def average(self) -> float:
-        """The utilisation of all updates together."""
-        return self._share(self.tokens, self.seconds, self.flops_per_token) if self.seconds else 0.0
+    def average(self) -> float | None:
+        """The utilisation of all updates together; None before the first."""
+        return self._share(self.tokens, self.seconds, self.flops_per_token) if self.seconds else None
 
     def _share(self, tokens: int, seconds: float, flops: Any) -> float:
         return float(utilisation(flops, tokens, seconds, self.devices, self.peak))
 
     def __str__(self) -> str:
-        return f"MFU {100 * self.value:.2f} % by rule {self.rule.name}, peak {self.peak}"
+        shares = [f"{name.upper()} {100 * self.metrics[name]:.4g} %" for name in ("mfu", "hfu") if name in self.metrics]
+        flops = f"{_flops(self.flops_per_token)} FLOPs per token"
+        if self.hardware_flops_per_token != self.flops_per_token:
+            flops += f", {_flops(self.hardware_flops_per_token)} with recomputation"
+        start = ", ".join(shares) or "MFU: no update yet"
+        return f"{start}; {flops} by rule {self.rule.name}, peak {self.peak}"
 
     __repr__ = __str__
 
     def _batch_tokens(self, sequences: int) -> int:
-        return sequences * self._sample_tokens // self._sequences
+        return int(sequences * self._sequence_tokens)
 
     def hugging_face_callback(self) -> Any:
         """Return a callback for transformers.Trainer that adds ``metrics`` to what it logs.
@@ -168,13 +209,104 @@ class MFU:
         return MFUCallback()
 
 
-def _tokens(first: Tensor | None) -> int:
-    """Return the tokens of the first tensor of the inputs. Raises UsageError where they are unknown."""
-    if first is not None and not first.is_floating_point():
-        return first.numel()
-    if first is not None and first.ndim == 3:
-        return first.shape[0] * first.shape[1]
-    raise UsageError("the sample's first tensor is neither ids nor B x T x width; give its tokens as sample_tokens=N")
+def _count(model: Any, sample: tuple, forward: dict[str, Any]) -> "Case | Count":
+    """Return the count of ``model``, of a closed form its case, of a count itself.
+
+    Raises UsageError where a count ran on other inputs than ``sample``.
+    """
+    if isinstance(model, Case) and not sample and not forward:
+        return model
+    if not isinstance(model, Count):
+        return count_macs(model, *sample, **forward)
+    if unknown := [name for name, value in forward.items() if not isinstance(value, Tensor)]:
+        raise argument_error("MFU", unknown, inspect.signature(MFU).parameters)
+    given, ran = ([line.partition(": ")[2] for line in lines] for lines in (inputs_of(sample, forward), model.inputs))
+    if given and given != ran:
+        raise UsageError(f"the count ran on {', '.join(ran)}, the sample is {', '.join(given)}; give the count alone")
+    return model
+
+
+def _step_tokens(counted: "Case | Count", rule: Rule, sample_tokens: int | None) -> int:
+    """Return the tokens of what was counted. Raises UsageError where they are unknown."""
+    if isinstance(counted, Case):
+        return tokens_of(counted, rule)
+    tokens = sample_tokens or counted.tokens
+    if not tokens:
+        raise UsageError("the first input is neither ids nor B x T x width; give its tokens as sample_tokens=N")
+    return tokens
+
+
+class _TrainingStep(nn.Module):
+    """A module in training mode, to which it is set as a whole unless it is already."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the module."""
+        module = getattr(self.module, "owner", self.module)
+        if not module.training:
+            module.train()
+        return self.module(*args, **kwargs)
+
+
+def _products_run_again(model: Any, sample: tuple, forward: dict[str, Any]) -> list[Entry] | None:
+    """Return the forward products that the backward pass of a training step runs; None where no step runs here.
+
+    A fused kernel's own gradient, which computes its scores again, is one operation and none of them.
+    """
+    options = {name: value for name, value in forward.items() if name in OPTIONS}
+    inputs = {**(options.get("kwargs") or {}), **{name: forward[name] for name in forward.keys() - options.keys()}}
+    rules = {name: options[name] for name in ("allow_unsupported", "formulas", "formula_set") if name in options}
+    try:
+        module, args, kwargs = resolve_call(model, sample, inputs, options.get("input_size"), options.get("dtypes"))
+        while isinstance(module, DataParallel | DistributedDataParallel):
+            # its gradients wait for the other processes, which may not be here
+            module = module.module
+        step = record(_TrainingStep(module), args, kwargs, backward=True, training=True, input_gradients=False)
+        run = count_contractions(step, **rules).run
+    except Exception:
+        # out of memory, no backward pass, an operator without a rule: what a step runs again is unknown
+        return None
+    found: list[Entry] = []
+    for parts in run.by_event.values():
+        kinds = [kind.removesuffix(RECOMPUTE) for kind, _ in parts]
+        if all(kind.endswith(RECOMPUTE) for kind, _ in parts):
+            found += [Entry("", kind, product.dims) for kind, (_, product) in zip(kinds, parts, strict=True)]
+    return found
+
+
+RECOMPUTE = "_recompute"
+"""End of the kind of a forward product that a backward pass runs."""
+
+
+def _plain(value: Any) -> Any:
+    """Return the number in a tensor or an array of one element, of torch, numpy or another library; else the value."""
+    return value.item() if hasattr(value, "item") else value
+
+
+def _number(name: str, value: Any) -> int | Fraction:
+    """Return a number of any type exactly. Raises UsageError for anything else."""
+    try:
+        plain = _plain(value)
+        return divide(Fraction(plain if not isinstance(plain, str) else None), 1)
+    except (TypeError, ValueError, ArithmeticError, RuntimeError):
+        raise UsageError(f"{name} takes a number, not {excerpt(value)}") from None
+
+
+def _whole(name: str, value: Any) -> int:
+    """Return a whole number from 1 on. Raises UsageError for anything else."""
+    number = _number(name, value)
+    if not isinstance(number, int) or number < 1:
+        raise UsageError(f"{name} must be at least 1 and whole, not {value}")
+    return number
+
+
+def _flops(size: Size | None) -> str:
+    if size is None:
+        return DASH
+    return f"{size:,}" if isinstance(size, int) else f"{float(size):,.1f}"
 
 
 def _now() -> float:

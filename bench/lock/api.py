@@ -62,7 +62,7 @@ def _lines(locked: Count, counted: Count) -> list[str]:
 
 
 def lock(
-    module: Any,
+    model: Any,
     *inputs: Any,
     kwargs: Mapping[str, Any] | None = None,
     input_size: Sequence[Any] | None = None,
@@ -75,7 +75,7 @@ def lock(
     A lock written by a program names no module, so ``headcount lock --check`` needs a TARGET for it.
 
     Args:
-        module: the module to count, or what ``count_macs`` takes for it.
+        model: the module to count, or what ``count_macs`` takes for it.
         inputs: its positional inputs.
         kwargs: its keyword inputs.
         input_size: sizes of inputs that are made, as ``count_macs`` takes them.
@@ -86,4 +86,4 @@ def lock(
         UnsupportedError, ElementwiseError, TypeError, ValueError: as ``count_macs``.
     """
     sizes = {"input_size": input_size, "dtypes": dtypes}
-    return Lock(**vars(count_macs(module, *inputs, kwargs=kwargs, **sizes, **keywords)))
+    return Lock(**vars(count_macs(model, *inputs, kwargs=kwargs, **sizes, **keywords)))

@@ -3,6 +3,7 @@
 import copy
 import json
 import pickle
+import re
 from collections import UserDict
 from fractions import Fraction
 from functools import partial
@@ -204,8 +205,10 @@ def test_configurations_have_names(tmp_path, monkeypatch, warm):
     assert hc.count(f"config.json,T={T},B={B}").macs == macs
     # fused attention computes the scores again
     assert hc.summary(f"config.json,T={T},B={B}", backward=True).macs == 3 * macs + B * T * T * d
-    with pytest.raises(ValueError, match="config.json,T=128,B=2"):
-        hc.count("config.json", torch.zeros(1, T, dtype=torch.long))
+    for path in ("config.json", tmp_path / "config.json"):
+        assert hc.count(path, T=T, B=numpy.int64(B)).macs == macs
+        with pytest.raises(ValueError, match="config.json is counted on the inputs that it takes; .* T=128,B=2"):
+            hc.count(path, torch.zeros(1, T, dtype=torch.long))
 
 
 @pytest.mark.parametrize("name", ["moh:h=4,K=2,s=1,d_m=8,T=3", "moh-vit-s-75", "moa-8K8E128D", "mha:h=2,d_m=8,T=3"])
@@ -232,7 +235,12 @@ def test_presets_and_layers_have_names():
     assert sum(closed.own_params.values()) == closed.params == closed.to_dataframe().params.sum()
     tree = str(closed)
     assert f" {closed.params:,} " in tree and f" {closed.macs:,}  100.00" in tree and "(softmax)" not in tree
-    for text, word in (("moa-8K", "did you mean"), ("net.py:make", "headcount count net.py:make")):
+    for text, word in (
+        ("moa-8K", "did you mean"),
+        ("net.py:make", "headcount count net.py:make"),
+        ("resnet50", "no preset .*'hf:resnet50', a configuration"),
+        ("a/b,T=3", "'hf:a/b', "),
+    ):
         with pytest.raises(ValueError, match=word):
             hc.count(text)
 
@@ -260,14 +268,55 @@ def test_function_method_and_exported_program():
 @pytest.mark.parametrize(
     "model, what",
     [
-        (None, "an object of type NoneType"),
-        (nn.Linear, "the class Linear"),
-        ([Net()], "an object of type list"),
+        (None, "an object of type NoneType: give an nn.Module, "),
+        (nn.Linear, r"the class Linear: call it, Linear\(…\), and"),
+        ([Net()], r"an object of type list: count each model by itself, \[hc.count\(one, x\) for"),
+        (["llama3-8b", "mistral-7b"], "an object of type list: count each model"),
+        (Net().state_dict(), "an object of type OrderedDict: give the module that holds"),
     ],
 )
-def test_object_that_cannot_run_raises(model, what):
-    with pytest.raises(TypeError, match=f"^cannot count {what}: give an nn.Module, [^\n]*$"):
-        hc.count(model, X)
+@pytest.mark.parametrize("call", [hc.count, hc.summary, hc.lock, partial(hc.MFU, peak="1T")])
+def test_object_that_cannot_run_raises(model, what, call):
+    with pytest.raises(TypeError, match=f"^cannot count {what}[^\n]*$"):
+        call(model, X)
+
+
+def test_configuration_of_transformers_is_counted_once_written(tmp_path, monkeypatch, warm):
+    transformers = pytest.importorskip("transformers", reason="the optional extra hf is not installed")
+    config = transformers.LlamaConfig(vocab_size=11, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+    with pytest.raises(TypeError, match="^cannot count an object of type LlamaConfig: [^\n]*$") as caught:
+        hc.count(config, T=128)
+    monkeypatch.chdir(tmp_path)
+    # what the error says to type
+    write, count = re.findall(r"\S+\(.*?\)", str(caught.value).partition(": ")[2])
+    eval(write, {"config": config})
+    assert eval(count, {"hc": hc}).params > 11 * 8
+
+
+@pytest.mark.parametrize("call", [
+    hc.count, hc.summary, hc.lock, partial(hc.assert_macs, expected=MACS), partial(hc.MFU, peak="1T", sample_tokens=B),
+])  # fmt: skip
+def test_model_may_be_a_keyword(call):
+    found = call(model=Net(), input_size=(B, D))
+    assert found is None or getattr(found, "macs", MACS) == MACS
+    with pytest.raises(TypeError, match="^Net takes no input_shape; a size is input_size"):
+        call(model=Net(), input_shape=(B, D))
+
+
+@pytest.mark.parametrize("name, lengths", [
+    ("llama3-8b", {"T": 128, "B": 2}), ("moa-8K8E128D", {"tgt_len": 3, "src_len": 5}), ("chinchilla-70b", {"T": 64}),
+])  # fmt: skip
+def test_configuration_of_a_preset_is_its_name(name, lengths):
+    found, named = hc.count(hc.preset(name), **lengths), hc.count(name, **lengths)
+    assert (found.macs, found.params, found.active_params) == (named.macs, named.params, named.active_params)
+    for model in (name, hc.preset(name)):
+        for inputs in (((1, 1024),), (torch.ones(1, 3, dtype=torch.long),)):
+            with pytest.raises(ValueError, match=r"is counted on the inputs that it takes; its lengths are .*T=128"):
+                hc.count(model, *inputs)
+        with pytest.raises(ConfigError, match="has no image_size; choose from|no.* image_size"):
+            hc.count(model, image_size=3)
+    with pytest.raises(TypeError, match="takes no num_layers"):
+        hc.count(hc.preset(name), num_layers=2)
 
 
 @pytest.mark.parametrize("size, types", [(5, None), ("1,3", None), ((B, 1.5), None), ((B, D), [torch.long] * 2)])

@@ -1,9 +1,11 @@
 """hc.MFU: FLOPs of a rule typed by hand, shares of a peak, and the callbacks of training loops."""
 
 from dataclasses import replace
+from decimal import Decimal
 from fractions import Fraction
 from functools import partial
 
+import numpy
 import pytest
 import torch
 from torch import nn
@@ -14,7 +16,7 @@ from headcount.bench.case import Case
 from headcount.bench.errors import UsageError
 from headcount.bench.hardware import Peak
 from headcount.bench.training_flops import flops_per_token
-from headcount.formulas.conventions import CONVENTIONS
+from headcount.formulas.conventions import CONVENTIONS, TRAINING
 
 V, d, h, g, d_h, F, L, T, B = 101, 28, 2, 1, 10, 44, 2, 13, 5
 """Sizes of a small Llama with two layers; grouped products need widths that are multiples of 4."""
@@ -58,8 +60,216 @@ def count():
 )
 def test_flops_of_a_module_by_rule(count, rule, flops):
     mfu = hc.MFU(count, torch.zeros(B, T, dtype=torch.long), peak=PEAK, rule=rule)
-    assert mfu.flops_per_token == flops
-    assert mfu.hardware_flops_per_token == flops + (6 * SQUARE if rule == "megatron_hardware" else 0)
+    assert mfu.flops_per_token == hc.MFU(count, peak=PEAK, rule=rule).flops_per_token == flops
+    # a forward pass does not show what a training step runs again, which this rule states itself
+    assert mfu.hardware_flops_per_token == (flops + 6 * SQUARE if rule == "megatron_hardware" else None)
+
+
+LAYERS = L * (ATTENTION + FFN)
+CAUSAL = L * h * d_h * (T + 1)
+
+
+# transformers 5 has another name beside the one of all versions
+@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing_enable")
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True")
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize("rule, flops, again", [
+    ("palm", 6 * N + 6 * SQUARE, LAYERS + SQUARE), ("6n", 6 * N, LAYERS),
+    ("deepseek_causal", 6 * (PRODUCTS + CAUSAL), LAYERS + CAUSAL),
+    ("megatron_lm", 6 * PRODUCTS + 3 * SQUARE, LAYERS + Fraction(SQUARE, 2)),
+    ("megatron_hardware", 6 * (PRODUCTS + SQUARE), 3 * SQUARE),
+])  # fmt: skip
+def test_hardware_flops_have_what_checkpoints_run_again(rule, flops, again, reentrant):
+    model = llama()
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
+    if rule != "megatron_hardware" and not reentrant:
+        # it stops at the last tensor that the gradients need: the inputs of the last matrix
+        again -= L * d * F
+    for mode in (True, False):
+        # Trainer sets the mode later
+        found = hc.MFU(model.train(mode), torch.zeros(B, T, dtype=torch.long), peak=PEAK, rule=rule)
+        assert (found.flops_per_token, found.hardware_flops_per_token) == (flops, flops + 2 * again)
+        assert model.training == mode and all(one.grad is None for one in model.parameters())
+    found.update(10, 1.0)
+    assert found.metrics["hfu"] == pytest.approx(found.metrics["mfu"] * float(flops + 2 * again) / flops)
+
+
+class Checkpointed(nn.Module):
+    """Two products behind an embedding, of which a checkpoint runs the first again, as a module or as a function."""
+
+    def __init__(self, reentrant, is_function):
+        super().__init__()
+        self.table, self.first, self.last = nn.Embedding(V, d), nn.Linear(d, F), nn.Linear(F, V)
+        self.reentrant, self.is_function = reentrant, is_function
+
+    def forward(self, ids):
+        run = (lambda x: (x @ self.first.weight.T).sin()) if self.is_function else nn.Sequential(self.first, nn.Tanh())
+        return self.last(torch.utils.checkpoint.checkpoint(run, self.table(ids), use_reentrant=self.reentrant))
+
+
+# of the forward pass that is counted without gradients
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True")
+@pytest.mark.parametrize("is_function", [True, False])
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_hardware_flops_of_checkpoints_in_own_modules(reentrant, is_function):
+    model, ids = Checkpointed(reentrant, is_function), torch.zeros(B, T, dtype=torch.long)
+    for one in (model, nn.DataParallel(model), model.forward, lambda ids: model(ids)):
+        found = hc.MFU(one, ids, peak=PEAK, rule="megatron_model")
+        assert found.flops_per_token == 6 * (d * F + F * V)
+        assert found.hardware_flops_per_token == found.flops_per_token + 2 * d * F
+
+
+def test_model_without_checkpoints_runs_nothing_again():
+    found = hc.MFU(llama(), input_ids=torch.zeros(B, T, dtype=torch.long), peak=PEAK)
+    assert found.hardware_flops_per_token == found.flops_per_token == 6 * N + 6 * SQUARE
+
+
+class NoBackward(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(d, F))
+
+    def forward(self, x):
+        if torch.is_grad_enabled():
+            raise RuntimeError("inference only")
+        return x @ self.weight
+
+
+def test_unknown_recomputation_is_none():
+    x = torch.ones(B, T, d)
+    for model, sample in ((NoBackward(), (x,)), (hc.count(nn.Linear(d, F), x), ()), ("llama3-8b,T=13", ())):
+        found = hc.MFU(model, *sample, peak=PEAK)
+        found.update(1000, 0.1)
+        assert found.hardware_flops_per_token is None and "hfu" not in found.metrics
+        assert "FLOPs per token, – with recomputation" in str(found)
+
+
+def test_text_before_and_after_an_update():
+    found = hc.MFU(nn.Linear(7, 11), torch.ones(2, 3, 7), peak="1T bf16", rule="megatron_model")
+    assert str(found) == "MFU: no update yet; 462 FLOPs per token by rule megatron_model, peak bf16 1 TFLOP/s"
+    assert found.value is None and found.average is None and found.metrics == {}
+    found.update(1, 1000.0)
+    assert str(found).startswith("MFU 4.62e-11 %; 462 FLOPs")
+    found.update(10**9, 1.0)
+    assert str(found).startswith("MFU 46.2 %; ") and found.average == pytest.approx(0.462 / 1001)
+
+
+NUMBERS = [
+    1000, 1000.0, Fraction(1000), numpy.int64(1000), numpy.float32(1000), numpy.array(1000), numpy.array([1000]),
+    torch.tensor(1000), torch.tensor([1000.0]), Decimal(1000),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", NUMBERS, ids=range(len(NUMBERS)))
+def test_numbers_of_every_type(number):
+    one = number / number if not isinstance(number, int) else 1
+    sample = nn.Linear(7, 11), torch.ones(2, 3, 7)
+    found = hc.MFU(*sample, peak="1T", rule="megatron_model", devices=one, sample_tokens=6 * one)
+    assert found.flops_per_token == 462
+    assert found.update(number, one) == found.update(1000, 1.0) == 462e3 / 1e12
+    assert (found.tokens, found.seconds) == (2000, 2.0) and type(found.tokens) is int
+    with found.step(tokens=number):
+        pass
+    assert found.tokens == 3000
+
+
+WRONG_NUMBERS = ["1000", None, torch.ones(2), torch.ones((), device="meta"), [1], float("nan"), float("inf"), 1j]
+
+
+@pytest.mark.parametrize("wrong", WRONG_NUMBERS, ids=range(len(WRONG_NUMBERS)))
+def test_what_is_no_number_is_named(wrong):
+    sample = nn.Linear(7, 11), torch.ones(2, 3, 7)
+    found = hc.MFU(*sample, peak="1T")
+    calls = {
+        "tokens": lambda: found.update(wrong, 1.0), "seconds": lambda: found.update(1, wrong),
+        "devices": lambda: hc.MFU(*sample, peak="1T", devices=wrong),
+    }  # fmt: skip
+    for name, call in calls.items():
+        with pytest.raises(UsageError, match=f"^{name} takes a number, not [^\n]*$"):
+            call()
+    assert found.tokens == 0
+
+
+@pytest.mark.parametrize("way", [
+    lambda m, ids: hc.MFU(hc.count(m, ids), peak=PEAK), lambda m, ids: hc.MFU(hc.lock(m, ids), peak=PEAK),
+    lambda m, ids: hc.MFU(m, (B, T), peak=PEAK), lambda m, ids: hc.MFU(m, (B, T), dtypes=[torch.long], peak=PEAK),
+    lambda m, ids: hc.MFU(m, input_size=(B, T), dtypes=torch.long, peak=PEAK),
+    lambda m, ids: hc.MFU(m, kwargs={"input": ids}, peak=PEAK), lambda m, ids: hc.MFU(model=m, input=ids, peak=PEAK),
+    lambda m, ids: hc.MFU(lambda: (m, ids), peak=PEAK), lambda m, ids: hc.MFU(torch.export.export(m, (ids,)), peak=PEAK),
+], ids=range(9))  # fmt: skip
+def test_tokens_are_those_of_the_count(way):
+    model = nn.Sequential(nn.Embedding(V, d), nn.Linear(d, F, bias=False))
+    found = way(model, torch.zeros(B, T, dtype=torch.long))
+    assert found.flops_per_token == 6 * (V * d + d * F) and found._batch_tokens(3) == 3 * T
+
+
+@pytest.mark.parametrize("rule", TRAINING)
+def test_names_have_the_flops_of_their_closed_form(rule):
+    case = Case.of("llama3-8b", {}, {"seq_len": 16, "batch_size": 2})
+    flops = flops_per_token(case, CONVENTIONS[rule])
+    for args, sizes in (
+        (("llama3-8b,T=16,B=2",), {}), (("llama3-8b",), {"T": 16, "B": 2}), ((hc.preset("llama3-8b"),), {"T": 16, "B": 2})
+    ):  # fmt: skip
+        found = hc.MFU(*args, peak=PEAK, rule=rule, **sizes)
+        assert flops in (found.flops_per_token, found.hardware_flops_per_token) and found._batch_tokens(3) == 48
+    with pytest.raises(UsageError, match="^active_params: of a module; llama3-8b,T=16 has its own$"):
+        hc.MFU("llama3-8b,T=16", peak=PEAK, rule=rule, active_params=7)
+
+
+def test_configurations_have_tokens(tmp_path, monkeypatch, warm):
+    model = llama()
+    model.config.architectures = ["LlamaForCausalLM"]
+    model.config.save_pretrained(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for args, sizes in (("config.json", {"T": T}), (tmp_path / "config.json", {"T": T}), (f"config.json,T={T}", {})):
+        assert hc.MFU(args, peak=PEAK, **sizes).flops_per_token == 6 * N + 6 * SQUARE
+
+
+def test_count_of_other_inputs_is_refused(count):
+    with pytest.raises(
+        UsageError, match="^the count ran on 5x13 int64, the sample is 5x14 int64; give the count alone$"
+    ):
+        hc.MFU(count, torch.zeros(B, T + 1, dtype=torch.long), peak=PEAK)
+    with pytest.raises(TypeError, match="^MFU takes no rul; did you mean rule"):
+        hc.MFU(count, peak=PEAK, rul="6n")
+
+
+def adapted():
+    model = llama()
+    for name, one in model.named_parameters():
+        one.requires_grad_("mlp" in name)
+    return model
+
+
+MODELS = {
+    "llama": lambda: hc.count(llama(), input_ids=torch.zeros(B, T, dtype=torch.long)),
+    "adapted": lambda: hc.count(adapted(), input_ids=torch.zeros(B, T, dtype=torch.long)),
+    "not causal": lambda: hc.count(Attention(), torch.ones(B, T, d)),
+    "mixture": lambda: hc.count(Mixture(4, 32), torch.rand(2, 13, 32)),
+    "translation": lambda: Case.of("moa-8K8E128D", {}, {"seq_len": 13}),
+    "preset": lambda: Case.of("llama3-8b", {}, {"seq_len": 13}), "images": lambda: Case.of("moh-vit-s-75", {}, {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_refused_rules_list_those_that_work(name):
+    counted, works, listed = MODELS[name](), set(), {}
+    for rule in TRAINING:
+        try:
+            flops_per_token(counted, CONVENTIONS[rule])
+            works.add(rule)
+        except UsageError as error:
+            listed[rule] = str(error)
+    for message in listed.values():
+        _, _, names = message.partition("; choose from ")
+        assert set(names.split(", ")) - {""} == works
+        assert "hc." not in message
+    if name == "llama":
+        assert works == {
+            "6n", "palm", "megatron_model", "megatron_hardware", "megatron_lm", "deepseek_causal", "deepseek_whole",
+            "maxtext_before_644", "maxtext_644", "maxtext",
+        }  # fmt: skip
+    assert listed or name == "preset"
 
 
 @pytest.mark.parametrize("rule", ["kaplan", "chinchilla", "6n_no_embedding", "torchtitan", "megatron2021"])
