@@ -8,6 +8,7 @@ def test_my_attention_costs_what_the_paper_says():
 """
 
 import inspect
+import re
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headcount.bench.case import LENGTHS, Case, resolve_lengths
+from headcount.bench.case import Case, resolve_lengths
 from headcount.bench.contractions import module_tree
 from headcount.bench.contractions.elementwise import CONTRACTION
 from headcount.bench.contractions.linalg import Formula
@@ -30,7 +31,7 @@ from headcount.bench.counting.other_tools import argument_error, attribute_error
 from headcount.bench.counting.result import Count
 from headcount.bench.counting.run import REPORT, count_contractions, inputs_of
 from headcount.bench.counting.tools import ModuleCall
-from headcount.bench.targets.target import parse_target
+from headcount.bench.targets.target import flag, parse_target
 from headcount.bench.targets.user_code import accepts
 from headcount.bench.trace.garbage_collector import no_full_gc
 from headcount.bench.trace.record import record
@@ -39,7 +40,7 @@ from headcount.models.configs.base import AttentionConfig, ModelConfig
 from headcount.models.configs.numbers import parse_int
 from headcount.models.configs.presets import PRESETS
 from headcount.models.configs.suggest import did_you_mean
-from headcount.models.configs.targets import has_closed_form, is_configuration, read, split, split_lengths
+from headcount.models.configs.targets import LENGTHS, has_closed_form, is_configuration, read, split, split_lengths
 
 
 class FunctionModule(nn.Module):
@@ -173,6 +174,25 @@ def named_case(text: str) -> Case:
     return Case.of(name, fields, lengths, called=text)
 
 
+def _in_python(text: str) -> str:
+    """Return an error of a command with its options as keywords of a count, and the command of those that are none."""
+    keywords = {flag(name): name for name in (*LENGTHS, "formula_set", "elementwise", "allow_unsupported")}
+
+    def keyword(found: re.Match[str]) -> str:
+        option, value = found.groups()
+        if option not in keywords:
+            return found[0]
+        if option == "--allow-unsupported":
+            value = "True"
+        elif value and value[0].islower():
+            value = repr(value)
+        return f"{keywords[option]}={value}" if value else keywords[option]
+
+    text = re.sub(r"(--[a-z][a-z-]*)(?: (\d+|N\b|linalg\b|report\b|include\b))?", keyword, text.replace("--set ", ""))
+    others = dict.fromkeys(re.findall(r"--[a-z][a-z-]*", text))
+    return f"{text}; headcount count takes {', '.join(others)}" if others else text
+
+
 def unpack(module: nn.Module, inputs: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
     """Return the inputs, a single mapping as keywords and a single tuple as positions where ``forward`` takes them."""
     args = tuple(inputs)
@@ -282,7 +302,11 @@ def count_macs(
         if training or formulas:
             raise ValueError(f"{model} is counted in another process, which takes neither training nor formulas")
         chosen = {"allow_unsupported": allow_unsupported, "formula_set": formula_set, "elementwise": elementwise}
-        return count(parse_target(model, Namespace(set=[], input=[], backward=backward, **chosen)))
+        try:
+            return count(parse_target(model, Namespace(set=[], input=[], backward=backward, **chosen)))
+        except Exception as error:
+            error.args = tuple(_in_python(part) if isinstance(part, str) else part for part in error.args)
+            raise
     if case and not case.config.has_module:
         return count(case)
     module, args, kwargs = resolve_call(model, inputs, {**(kwargs or {}), **forward}, input_size, dtypes)

@@ -22,6 +22,7 @@ from headcount.bench.output import files, progress
 from headcount.bench.output.layout import AUTO, RAW, UNITS, Style
 from headcount.bench.render import FORMATS, emit, open_output, write_folder
 from headcount.bench.result import Result
+from headcount.bench.targets.target import OPERATORS, TARGET, flag
 from headcount.models.configs.numbers import LONGEST, TYPE_BITS, parse_element_bytes, parse_float, parse_int
 from headcount.models.configs.suggest import did_you_mean
 
@@ -195,7 +196,7 @@ def serve(
     ``plan`` raises before anything is printed. It returns a result, a text to print, or a function that prints and
     returns the exit code. The parser has the options of :func:`add_output`.
     """
-    return run(prog, lambda: _serve(prog, parser.parse_args(argv), plan))
+    return run(prog, lambda: _serve(prog, parser.parse_args(argv), plan), parser)
 
 
 def _serve(prog: str, args: argparse.Namespace, plan: Callable[[argparse.Namespace], Any]) -> int:
@@ -241,8 +242,11 @@ def check_not_input(args: argparse.Namespace, *others: str) -> None:
                 raise UsageError(f"--out {args.out} is an input of this command")
 
 
-def run(prog: str, command: Callable[[], int]) -> int:
-    """Run ``command`` and return its exit code. An error or Ctrl-C is one line, with a code other than 0."""
+def run(prog: str, command: Callable[[], int], parser: argparse.ArgumentParser | None = None) -> int:
+    """Run ``command`` and return its exit code. An error or Ctrl-C is one line, with a code other than 0.
+
+    The line names the command that takes the options of a count which ``parser`` does not take.
+    """
     _prepare_streams()
     reset_warning_filters()
     _unwind_on_sigterm()
@@ -263,7 +267,16 @@ def run(prog: str, command: Callable[[], int]) -> int:
         if found is None:
             raise
         text, code = found
-        return _exit_with(f"{prog}: error: {text}", code)
+        return _exit_with(f"{prog}: error: {text}{_options_of_count(text, parser)}", code)
+
+
+def _options_of_count(text: str, parser: argparse.ArgumentParser | None) -> str:
+    """Return the end of an error that names options of a count, as code that counts does, which ``parser`` lacks."""
+    if parser is None or "headcount count" in text:
+        return ""
+    found = [name for name in map(flag, (*TARGET, *OPERATORS)) if re.search(rf"{name}(?![\w-])", text)]
+    other = [name for name in found if name not in parser._option_string_actions]
+    return f"; headcount count takes {', '.join(other)}" if other else ""
 
 
 def _unwind_on_sigterm() -> None:

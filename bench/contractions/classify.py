@@ -27,7 +27,7 @@ _CHOICES = GATHERS - {"embedding"} | {"topk", "sort", "argmax", "argsort", "nonz
 
 
 class UnsupportedError(RuntimeError):
-    """A run contains unsupported operators; ``unsupported`` are their audit lines."""
+    """A run contains unsupported operators; ``unsupported`` are their audit lines, ``reason`` names them."""
 
     def __init__(self, unsupported: tuple[AuditLine, ...]) -> None:
         self.unsupported = unsupported
@@ -37,9 +37,8 @@ class UnsupportedError(RuntimeError):
         counted = formula_advice(operators, "formula_set={!r}")
         if operators:
             counted += f"formulas={{name: MACs of one call}} counts {', '.join(operators)}, "
-        super().__init__(
-            f"unsupported operations, which may hold products: {lines}; {counted}allow_unsupported=True leaves them out"
-        )
+        self.reason = f"unsupported operations, which may hold products: {lines}"
+        super().__init__(f"{self.reason}; {counted}allow_unsupported=True leaves them out")
 
 
 @no_full_gc

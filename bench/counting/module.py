@@ -14,7 +14,6 @@ from torch.utils._pytree import tree_map_only
 
 from headcount.bench.accounts import Assumptions
 from headcount.bench.case import Case
-from headcount.bench.contractions.audit import merge_equal_lines
 from headcount.bench.contractions.classify import UnsupportedError
 from headcount.bench.contractions.linalg import Formula, formula_advice
 from headcount.bench.counters.base import CounterError
@@ -59,8 +58,7 @@ def refusals() -> Iterator[None]:
     except UnsupportedError as error:
         advice = formula_advice((line.operation for line in error.unsupported), "--formula-set {}")
         hint = f"{advice}--formula OPERATOR=EXPRESSION counts one, --allow-unsupported leaves them out"
-        lines = "; ".join(line.text() for line in merge_equal_lines(error.unsupported))
-        raise NotCounted(f"unsupported operations, which may hold products: {lines} ({hint})") from error
+        raise NotCounted(f"{error.reason} ({hint})") from error
     except ElementwiseError as error:
         lines = "; ".join(dict.fromkeys(part.text() for part in error.elementwise))
         raise NotCounted(f"contractions written elementwise: {lines} (--elementwise report names them)") from error

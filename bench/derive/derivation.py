@@ -53,7 +53,7 @@ def derive_module(target: Target, names: Sequence[str], given: Mapping[str, tupl
     except CannotBuild as error:
         raise UserCodeError(str(error)) from error
     except UnsupportedError as error:
-        raise UserCodeError(f"{error}; a closed form needs every operation to be known") from error
+        raise UserCodeError(f"{error.reason}; a closed form needs every operation to be known") from error
 
 
 def whole_numbers(function: Callable[..., Any], settings: Mapping[str, Any]) -> dict[str, int | None]:
