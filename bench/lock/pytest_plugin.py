@@ -9,6 +9,7 @@ installs the fixture.
 """
 
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,18 @@ _NOT_IN_NAMES = re.compile(r"[^\w.=,+\[\]-]+")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option that rewrites locks instead of checking them."""
     parser.getgroup("headcount").addoption(OPTION, action="store_true", help="rewrite the locks of macs_lock")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> None:
+    """Leave headcount's lines out of the traceback of a failed test, but for its own tests and --full-trace."""
+    package = sys.modules.get("headcount")
+    if call.excinfo is None or package is None or package.CHECKOUT and item.path.is_relative_to(package.CHECKOUT):
+        return
+    for name, module in list(sys.modules.items()):
+        if name.startswith("headcount."):
+            # pytest reads it in the globals of a frame too
+            module.__dict__.setdefault("__tracebackhide__", True)
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """hc.lock and the fixture macs_lock."""
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -131,3 +132,32 @@ def test_lock_name_is_unique(pytester):
     done = pytester.runpytest(*PLUGIN, "--macs-lock-update")
     done.assert_outcomes(failed=1)
     done.stdout.fnmatch_lines("*ValueError: *test_twice.lock is already the lock of *; give each lock its own name=*")
+
+
+FAILURES = """
+import torch, headcount as hc
+from torch import nn
+
+class Spectrum(nn.Module):
+    def forward(self, x): return torch.linalg.lu(x)[0]
+
+X = torch.ones(4, 4)
+def test_macs(): hc.assert_macs(nn.Linear(4, 5), X, expected=7)
+def test_argument(macs_lock): macs_lock(nn.Linear(4, 5), X, max={"macs": 3})
+def test_operator(): hc.count(Spectrum(), X)
+def test_shape(): hc.count(nn.Linear(3, 5), (2, 4))
+def test_peak(): hc.MFU(nn.Linear(4, 5), X, peak="H100")
+"""
+
+
+def test_failures_show_no_line_of_headcount(pytester):
+    path = pytester.makepyfile(test_failures=FAILURES)
+    done = pytester.runpytest(*PLUGIN)
+    done.assert_outcomes(failed=5)
+    places = [line for line in done.outlines if re.match(r"\S+\.py:\d+: ", line)]
+    assert len(places) >= 5 and all(path.name in line or "torch" in line for line in places)
+    errors = [line for line in done.outlines if line.startswith("E   ")]
+    assert len(errors) <= 12
+    done.stdout.fnmatch_lines(["E * 80 multiply-accumulates, expected 7*", "E *no max; headcount lock --max*",
+                               "E *operations*linalg_lu*", "E *cannot be multiplied*", "E *made from sizes, (2, 4)*",
+                               "E *unknown hardware of peak 'H100'*"])  # fmt: skip
