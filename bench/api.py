@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from headcount.bench.case import Case, resolve_lengths
 from headcount.bench.contractions import module_tree
@@ -31,6 +32,7 @@ from headcount.bench.counting.other_tools import argument_error, attribute_error
 from headcount.bench.counting.result import Count
 from headcount.bench.counting.run import REPORT, count_contractions, inputs_of
 from headcount.bench.counting.tools import ModuleCall
+from headcount.bench.errors import excerpt
 from headcount.bench.targets.target import flag, parse_target
 from headcount.bench.targets.user_code import accepts
 from headcount.bench.trace.garbage_collector import no_full_gc
@@ -238,6 +240,11 @@ def make_inputs(
     )
 
 
+def _is_array(value: Any) -> bool:
+    """Return whether ``value`` is an array of numpy or of a library with its interface, and no tensor."""
+    return hasattr(value, "__array_interface__") and not isinstance(value, Tensor)
+
+
 def _is_size(value: Any) -> bool:
     return isinstance(value, Sequence) and all(isinstance(part, int) and part >= 0 for part in value)
 
@@ -313,9 +320,16 @@ def count_macs(
     try:
         trace = record(module, args, kwargs, backward=backward, training=training)
     except Exception as error:
-        if input_size is not None or (len(inputs) == 1 and _are_sizes(inputs[0])):
-            sizes = ", ".join(str(tuple(tensor.shape)) for tensor in args)
-            error.add_note(f"The inputs were made from sizes, {sizes}; a size has the batch first: (1, 3, 224, 224).")
+        if arrays := [leaf for leaf in tree_leaves((args, kwargs)) if _is_array(leaf)]:
+            reason = f"{type(arrays[0]).__name__}: {excerpt(error)}"
+            raise TypeError(f"an input is an array, {reason}; torch.from_numpy(x) makes a tensor") from None
+        if input_size is not None or (inputs and _are_sizes(inputs[0] if len(inputs) == 1 else list(inputs))):
+            sizes = [tuple(tensor.shape) for tensor in args]
+            made = ", ".join(f"{size} of {str(one.dtype)}" for size, one in zip(sizes, args, strict=True))
+            error.add_note(
+                f"The inputs were made from sizes, {made}: the first number is the batch, without one {(1, *sizes[0])} "
+                "is meant; dtypes are the types."
+            )
         raise
     found = count_contractions(trace, elementwise=elementwise, inputs=inputs_of(args, kwargs), **options)
     return with_active_params(found, case.ledger) if case else found
@@ -353,18 +367,37 @@ class Parameters:
 
 
 def summary(
-    model: Any, *inputs: Any, depth: int | None = 3, input_data: Any = None, verbose: int = 1, **options: Any
+    model: Any,
+    *inputs: Any,
+    depth: int | None = 3,
+    input_data: Any = None,
+    verbose: int = 1,
+    col_names: Any = None,
+    col_width: int | None = None,
+    row_settings: Any = None,
+    **options: Any,
 ) -> Count | Parameters:
     """Count as ``count_macs`` does; the result prints as a tree of ``depth`` levels, all of them for None.
 
-    A module without inputs does not run: its parameters are printed. ``input_data`` and ``verbose`` are as in
-    torchinfo: the inputs, and nothing here, as only the result prints. Raises TypeError for its other options.
+    A module without inputs does not run: its parameters are printed. Of torchinfo's options, ``input_data`` are the
+    inputs, ``device`` must be that of the weights, and ``verbose``, ``col_names``, ``col_width`` and ``row_settings``
+    change nothing, as only the result prints, with every column. Raises TypeError for its other options.
     """
+    if _is_on(model, options.get("device")):
+        del options["device"]
     if input_data is not None:
         inputs = (*inputs, *(input_data if isinstance(input_data, list | tuple) else [input_data]))
     if isinstance(model, nn.Module) and not inputs and not options and not accepts(model.forward, (), {}):
         return Parameters(type(model).__name__, tuple(parameter_records(model)), depth)
     return count_macs(model, *inputs, **options).with_values(depth=depth)
+
+
+def _is_on(model: Any, device: Any) -> bool:
+    """Return whether ``device`` names the one of the module's weights, and is no input of the module itself."""
+    if device is None or not isinstance(model, nn.Module) or not _unknown_keywords(model.forward, {"device": device}):
+        return False
+    weight, named = next(model.parameters(), torch.empty(0)), torch.device(device)
+    return named.type == weight.device.type and named.index in (None, weight.device.index)
 
 
 def assert_macs(model: Any, *inputs: Any, expected: str | int, **keywords: Any) -> None:
@@ -374,6 +407,7 @@ def assert_macs(model: Any, *inputs: Any, expected: str | int, **keywords: Any) 
     in the names of the other keywords that are integers: ``T=128``. Raises ValueError for an expression that cannot
     be evaluated, TypeError for anything else, and what count_macs raises.
     """
+    __tracebackhide__ = True
     sizes = {name: value for name, value in keywords.items() if type(value) is int}
     wanted = _expected(expected, sizes) if isinstance(expected, str) else expected
     if not isinstance(wanted, Integral) or isinstance(wanted, bool):

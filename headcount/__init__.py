@@ -89,6 +89,8 @@ def _hint(name: str) -> str:
         return ""
     if name in _OF_OTHER_TOOLS:
         return "; hc.count(model, x) counts: .macs, .flops, .params"
+    if name in import_module("headcount.__main__").COMMANDS:
+        return f"; it is a command: headcount {name} --help"
     suggest = import_module("headcount.models.configs.suggest")
     hint: str = suggest.did_you_mean(name, __dir__())
     return hint

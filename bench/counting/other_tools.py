@@ -3,6 +3,7 @@
 Of torchinfo, torchsummary, ptflops, fvcore, thop, calflops and torch.utils.flop_counter.
 """
 
+import re
 from collections.abc import Iterable
 
 from headcount.models.configs.suggest import did_you_mean
@@ -16,7 +17,9 @@ ATTRIBUTES = {
     **dict.fromkeys(("to_dict", "as_dict"), "to_json()"),
     **dict.fromkeys(("by_operator", "by_op"), "by_kind()"),
     "get_flop_counts": "by_module()",
-    "by_module_and_operator": "to_dataframe()",
+    **dict.fromkeys(("by_module_and_operator", "to_pandas", "to_df"), "to_dataframe()"),
+    **{name: f"to_dataframe().{name}()" for name in ("to_csv", "to_latex", "to_html", "to_markdown", "to_string")},
+    "plot": "to_dataframe().plot('path', 'macs')",
     "non_trainable_params": "params - .trainable_params",
     "unsupported_ops": "unsupported",
     "uncalled_modules": "uncalled",
@@ -31,6 +34,7 @@ ARGUMENTS = {
     "device": "the model runs where its weights are, and model.to(device) moves it",
     "dtype": "dtypes are the types of sizes",
     "depth": "hc.summary has depth",
+    "max": "headcount lock --max writes limits into a lock",
     "mode": "training=True runs in train mode",
     "cache_forward_pass": "each call runs the model",
     **dict.fromkeys(("batch_size", "batch_dim"), BATCH),
@@ -45,11 +49,13 @@ ARGUMENTS = {
 
 def attribute_error(owner: type, name: str) -> AttributeError:
     """Return the error of an attribute that ``owner`` does not have, with the one that is meant."""
-    known = [one for one in dir(owner) if not one.startswith("_")]
+    known = [one for one in {*dir(owner), *getattr(owner, "__dataclass_fields__", ())} if not one.startswith("_")]
     if name.startswith("_"):
         hint = ""
     elif name in ATTRIBUTES:
-        hint = f"; it has .{ATTRIBUTES[name]}"
+        meant = ATTRIBUTES[name]
+        has = "it has" if re.split(r"\W", meant)[0] in known else "what hc.count(model, x) returns has"
+        hint = f"; {has} .{meant}"
     else:
         hint = did_you_mean(name, known)
     return AttributeError(f"{owner.__name__} has no attribute {name!r}{hint}")

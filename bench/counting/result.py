@@ -359,6 +359,11 @@ class Count:
 
     __repr__ = __str__
 
+    def __format__(self, spec: str) -> str:
+        if spec:
+            raise TypeError(f"a {type(self).__name__} is no number: format its .macs, .flops or .params with {spec!r}")
+        return str(self)
+
     def _repr_html_(self) -> str:
         return notebook.page(self._table(None))
 

@@ -1,9 +1,11 @@
 """Modules and inputs that hc.count, hc.assert_macs and hc.lock accept."""
 
 import copy
+import inspect
 import json
 import pickle
 import re
+import traceback
 from collections import UserDict
 from fractions import Fraction
 from functools import partial
@@ -126,7 +128,7 @@ def run(x, scale=1):
 @pytest.mark.parametrize("name", [*ARGUMENTS, "traning", "bakward", "scal"])
 @pytest.mark.parametrize("call", [hc.count, hc.summary, hc.lock, partial(hc.assert_macs, expected="1")])
 def test_argument_of_another_tool_is_one_line(name, call):
-    if call is hc.summary and name in ("input_data", "depth", "verbose"):
+    if call is hc.summary and name in inspect.signature(hc.summary).parameters:
         # it has these itself
         call = hc.count
     value = "meta" if name == "device" else ["x"]
@@ -147,10 +149,14 @@ def test_attribute_of_another_tool_has_ours(name):
     for found in (counted, parameters):
         with pytest.raises(AttributeError) as caught:
             getattr(found, name)
-        assert str(caught.value).endswith(f"it has .{ATTRIBUTES[name]}") and "\n" not in str(caught.value)
-    # what it names is there
-    for part in ATTRIBUTES[name].removesuffix("()").split(" - ."):
-        assert hasattr(counted, part)
+        text = str(caught.value)
+        assert text.endswith(f"has .{ATTRIBUTES[name]}") and "\n" not in text
+        # what it names is there
+        owner = {"; it has .": found, "; what hc.count(model, x) returns has .": counted}
+        owner = next(one for words, one in owner.items() if words in text)
+        if name == "plot":
+            pytest.importorskip("matplotlib", reason="the optional extra report is not installed").use("agg")
+        assert eval(f"found.{ATTRIBUTES[name].replace(' - .', ' - found.')}", {"found": owner}) is not None
 
 
 def test_misspelled_attribute_has_the_nearest():
@@ -165,11 +171,51 @@ def test_failed_run_of_sizes_names_them():
     with pytest.raises(ValueError, match="expected 4D input") as caught:
         hc.count(torch.nn.BatchNorm2d(3), (3, 5, 7))
     assert caught.value.__notes__ == [
-        "The inputs were made from sizes, (3, 5, 7); a size has the batch first: (1, 3, 224, 224)."
+        "The inputs were made from sizes, (3, 5, 7) of torch.float32: the first number is the batch, without one "
+        "(1, 3, 5, 7) is meant; dtypes are the types."
     ]
     with pytest.raises(ValueError, match="expected 4D input") as caught:
         hc.count(torch.nn.BatchNorm2d(3), torch.ones(3, 5, 7))
     assert not hasattr(caught.value, "__notes__")
+    # of several sizes behind each other too
+    with pytest.raises(RuntimeError) as caught:
+        hc.count(nn.Bilinear(3, 5, 7), (2, 3), (2, 4))
+    assert "(2, 3) of torch.float32, (2, 4) of torch.float32: " in caught.value.__notes__[0]
+    assert "(1, 3, 5, 7) is meant" in "".join(traceback.format_exception(_error_of(nn.BatchNorm2d(3), (3, 5, 7))))
+
+
+def _error_of(model, *inputs):
+    with pytest.raises(Exception, match=".") as caught:  # noqa: B017
+        hc.count(model, *inputs)
+    return caught.value
+
+
+@pytest.mark.parametrize("inputs", [(numpy.ones((B, D)),), (X, numpy.ones(3)), ({"x": numpy.ones((B, D))},)])
+def test_array_is_one_line(inputs):
+    error = _error_of(Net(), *inputs)
+    assert isinstance(error, TypeError) and error.__suppress_context__
+    assert re.fullmatch(r"an input is an array, ndarray: .*; torch.from_numpy\(x\) makes a tensor", str(error))
+    # a function may take one
+    assert hc.count(lambda x: torch.from_numpy(x) @ torch.ones(5, 7), numpy.ones((3, 5), "float32")).macs == 105
+
+
+@pytest.mark.parametrize("options", [
+    {"col_names": ["input_size", "mult_adds"], "col_width": 16, "row_settings": ["var_names"], "verbose": 0},
+    {"device": "cpu"}, {"device": torch.device("cpu"), "depth": 3, "dtypes": [torch.float32]},
+])  # fmt: skip
+def test_line_of_torchinfo_runs(options):
+    assert str(hc.summary(Net(), input_size=(B, D), **options)) == str(hc.summary(Net(), X))
+    with pytest.raises(TypeError, match="^Net takes no device; the model runs where its weights are"):
+        hc.summary(Net(), input_size=(B, D), **{**options, "device": "cuda:1"})
+    assert isinstance(hc.summary(nn.Linear(3, 5), device="cpu", col_width=3), type(hc.summary(nn.Linear(3, 5))))
+
+
+def test_count_is_no_number():
+    found = hc.count(Net(), X)
+    assert f"{found}" == str(found)
+    with pytest.raises(TypeError, match="^a Count is no number: format its .macs, .flops or .params with ','$"):
+        f"{found:,}"
+    assert f"{found.macs:,}" == f"{MACS:,}"
 
 
 def test_summary_without_inputs_has_parameters():
@@ -180,8 +226,8 @@ def test_summary_without_inputs_has_parameters():
     assert (found.params, found.trainable_params) == (3 * 5 + 5 + 5 * 7 + 7, 3 * 5 + 5 * 7 + 7)
     lines = str(found).splitlines()
     assert [line.split()[-1] for line in lines if "Linear" in line] == ["20", "42"] and "MACs: –" in lines[-1]
-    with pytest.raises(TypeError, match="takes no col_names, device; the result prints every column; the model runs"):
-        hc.summary(model, torch.ones(2, 3), col_names=["input_size"], device="cpu")
+    with pytest.raises(TypeError, match="takes no mode, device; training=True runs in train mode; the model runs"):
+        hc.summary(model, torch.ones(2, 3), mode="eval", device="meta")
     with pytest.raises(TypeError, match="give tensors, or sizes"):
         hc.count(model)
 

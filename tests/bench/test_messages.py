@@ -62,8 +62,8 @@ def test_python_names_no_option_but_of_a_command(name, call):
 COMMAND_LINES = [
     *(f"{verb} code.py:spectrum" for verb in ("count", "audit", "lock -o a.lock", "compare code.py:written")),
     "latency code.py:spectrum --device cpu", "count code.py:written --elementwise refuse",
-    "derive code.py:spectrum --vars n", "count config.json", "compare config.json llama3-8b", "fit config.json --on A100",
-    "count code.py:spectrum --backward", "audit code.py:written --elementwise refuse",
+    "derive code.py:spectrum --vars n", "count config.json", "compare config.json llama3-8b",
+    "fit config.json --on A100", "count code.py:spectrum --backward", "audit code.py:written --elementwise refuse",
 ]  # fmt: skip
 
 

@@ -195,7 +195,8 @@ def test_what_is_no_number_is_named(wrong):
     lambda m, ids: hc.MFU(m, (B, T), peak=PEAK), lambda m, ids: hc.MFU(m, (B, T), dtypes=[torch.long], peak=PEAK),
     lambda m, ids: hc.MFU(m, input_size=(B, T), dtypes=torch.long, peak=PEAK),
     lambda m, ids: hc.MFU(m, kwargs={"input": ids}, peak=PEAK), lambda m, ids: hc.MFU(model=m, input=ids, peak=PEAK),
-    lambda m, ids: hc.MFU(lambda: (m, ids), peak=PEAK), lambda m, ids: hc.MFU(torch.export.export(m, (ids,)), peak=PEAK),
+    lambda m, ids: hc.MFU(lambda: (m, ids), peak=PEAK),
+    lambda m, ids: hc.MFU(torch.export.export(m, (ids,)), peak=PEAK),
 ], ids=range(9))  # fmt: skip
 def test_tokens_are_those_of_the_count(way):
     model = nn.Sequential(nn.Embedding(V, d), nn.Linear(d, F, bias=False))
@@ -207,10 +208,9 @@ def test_tokens_are_those_of_the_count(way):
 def test_names_have_the_flops_of_their_closed_form(rule):
     case = Case.of("llama3-8b", {}, {"seq_len": 16, "batch_size": 2})
     flops = flops_per_token(case, CONVENTIONS[rule])
-    for args, sizes in (
-        (("llama3-8b,T=16,B=2",), {}), (("llama3-8b",), {"T": 16, "B": 2}), ((hc.preset("llama3-8b"),), {"T": 16, "B": 2})
-    ):  # fmt: skip
-        found = hc.MFU(*args, peak=PEAK, rule=rule, **sizes)
+    sizes = {"T": 16, "B": 2}
+    for name, keywords in (("llama3-8b,T=16,B=2", {}), ("llama3-8b", sizes), (hc.preset("llama3-8b"), sizes)):
+        found = hc.MFU(name, peak=PEAK, rule=rule, **keywords)
         assert flops in (found.flops_per_token, found.hardware_flops_per_token) and found._batch_tokens(3) == 48
     with pytest.raises(UsageError, match="^active_params: of a module; llama3-8b,T=16 has its own$"):
         hc.MFU("llama3-8b,T=16", peak=PEAK, rule=rule, active_params=7)

@@ -74,7 +74,8 @@ def test_public_names():
 
 @pytest.mark.parametrize("name, meant", [
     ("profile", "hc.count(model, x)"), ("FlopCountAnalysis", "hc.count(model, x)"), ("sumary", "did you mean summary?"),
-    ("switch_head", "did you mean switchhead?"),
+    ("switch_head", "did you mean switchhead?"), ("compare", "it is a command: headcount compare --help"),
+    ("latency", "headcount latency --help"),
 ])  # fmt: skip
 def test_wrong_name_has_the_right_one(name, meant):
     with pytest.raises(AttributeError) as caught:
