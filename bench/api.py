@@ -42,7 +42,15 @@ from headcount.models.configs.base import AttentionConfig, ModelConfig
 from headcount.models.configs.numbers import parse_int
 from headcount.models.configs.presets import PRESETS
 from headcount.models.configs.suggest import did_you_mean
-from headcount.models.configs.targets import LENGTHS, has_closed_form, is_configuration, read, split, split_lengths
+from headcount.models.configs.targets import (
+    LENGTH_OF_LETTER,
+    LENGTHS,
+    has_closed_form,
+    is_configuration,
+    read,
+    split,
+    split_lengths,
+)
 
 
 class FunctionModule(nn.Module):
@@ -137,6 +145,10 @@ def _are_sizes(value: Any) -> bool:
     return bool(sizes) and all(isinstance(one, tuple) and one and _is_size(one) for one in sizes)
 
 
+NAMED = (str, PathLike, AttentionConfig, ModelConfig)
+"""Types of what names a model, or is the configuration of a preset or a layer."""
+
+
 def named_model(model: Any, keywords: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Return ``model`` with its sizes among ``keywords``, and the other keywords.
 
@@ -145,7 +157,7 @@ def named_model(model: Any, keywords: Mapping[str, Any]) -> tuple[Any, dict[str,
     """
     if isinstance(model, PathLike):
         model = fspath(model)
-    if not isinstance(model, str | AttentionConfig | ModelConfig):
+    if not isinstance(model, NAMED):
         return model, dict(keywords)
     sizes = {name: value for name, value in keywords.items() if isinstance(value, Integral | str)}
     words = [f"{name}={value}" for name, value in sizes.items() if name not in OPTIONS]
@@ -404,14 +416,16 @@ def assert_macs(model: Any, *inputs: Any, expected: str | int, **keywords: Any) 
     """Fail with an AssertionError that lists every product unless the model's MACs are exactly ``expected``.
 
     ``inputs`` and keywords are count_macs'; ``expected`` is an integer, one with a unit, "1.8G", or an expression
-    in the names of the other keywords that are integers: ``T=128``. Raises ValueError for an expression that cannot
-    be evaluated, TypeError for anything else, and what count_macs raises.
+    in the names of the other keywords that are integers: ``T=128``. Of a name they are its input lengths too. Raises
+    ValueError for an expression that cannot be evaluated, TypeError for anything else, and what count_macs raises.
     """
     __tracebackhide__ = True
     sizes = {name: value for name, value in keywords.items() if type(value) is int}
     wanted = _expected(expected, sizes) if isinstance(expected, str) else expected
     if not isinstance(wanted, Integral) or isinstance(wanted, bool):
         raise TypeError(f"expected={expected!r}: give an integer or an expression")
+    if isinstance(model, NAMED):
+        sizes = {name: size for name, size in sizes.items() if LENGTH_OF_LETTER.get(name, name) not in LENGTHS}
     counted = count_macs(model, *inputs, **{name: keywords[name] for name in keywords.keys() - sizes.keys()})
     if counted.macs != wanted:
         less = f"{counted.macs - wanted:+,}"

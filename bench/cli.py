@@ -22,7 +22,6 @@ from headcount.bench.output import files, progress
 from headcount.bench.output.layout import AUTO, RAW, UNITS, Style
 from headcount.bench.render import FORMATS, emit, open_output, write_folder
 from headcount.bench.result import Result
-from headcount.bench.targets.target import OPERATORS, TARGET, flag
 from headcount.models.configs.numbers import LONGEST, TYPE_BITS, parse_element_bytes, parse_float, parse_int
 from headcount.models.configs.suggest import did_you_mean
 
@@ -117,6 +116,10 @@ class NameList(argparse.Action):
         setattr(namespace, self.dest, [name for word in values for name in word.split(",")])
 
 
+class WrongArguments(UsageError):
+    """Arguments that a parser does not take."""
+
+
 class Parser(argparse.ArgumentParser):
     """Argument parser that raises UsageError, and suggests the nearest option or choice.
 
@@ -135,7 +138,7 @@ class Parser(argparse.ArgumentParser):
         self.register("type", float, Value("float", parse_float))
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(message)
+        raise WrongArguments(message)
 
     def parse_args(self, args=None, namespace=None):
         """Return the arguments. Raise UsageError for an unknown one, and for an empty value.
@@ -267,15 +270,15 @@ def run(prog: str, command: Callable[[], int], parser: argparse.ArgumentParser |
         if found is None:
             raise
         text, code = found
-        return _exit_with(f"{prog}: error: {text}{_options_of_count(text, parser)}", code)
+        return _exit_with(f"{prog}: error: {text}{_options_of_count(text, error, parser)}", code)
 
 
-def _options_of_count(text: str, parser: argparse.ArgumentParser | None) -> str:
-    """Return the end of an error that names options of a count, as code that counts does, which ``parser`` lacks."""
-    if parser is None or "headcount count" in text:
+def _options_of_count(text: str, error: Exception, parser: argparse.ArgumentParser | None) -> str:
+    """Return the end of an error of a count, which may name options that ``parser`` lacks."""
+    if parser is None or isinstance(error, WrongArguments) or "headcount " in text.partition(": ")[2]:
         return ""
-    found = [name for name in map(flag, (*TARGET, *OPERATORS)) if re.search(rf"{name}(?![\w-])", text)]
-    other = [name for name in found if name not in parser._option_string_actions]
+    named = dict.fromkeys(re.findall(r"(?<![\w-])--[a-z][a-z-]*[a-z]", text))
+    other = [name for name in named if name not in parser._option_string_actions]
     return f"; headcount count takes {', '.join(other)}" if other else ""
 
 

@@ -124,6 +124,8 @@ def parse_peak(text: str | float) -> Peak:
     try:
         rate = parse_float(number)
     except ValueError:
+        rate = None
+    if rate is None:
         return _named_peak(text)
     if rate <= 0 or not re.fullmatch(r"[\w.]*", dtype):
         raise UsageError(f"malformed peak {text!r}; write FLOP/s above 0 and a dtype, as 989T or 989T bf16")

@@ -56,7 +56,7 @@ def _naming_others(function: Callable[..., Size]) -> Callable[..., Size]:
 def find_rule(name: str) -> Rule:
     """Return a rule of a training step. Raises UsageError with the nearest names."""
     if name not in TRAINING:
-        raise UsageError(f"unknown rule {name!r}; {choices(name, TRAINING)}")
+        raise UsageError(f"unknown rule {name!r}; {choices(str(name), TRAINING)}")
     return CONVENTIONS[name]
 
 

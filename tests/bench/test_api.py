@@ -238,6 +238,16 @@ def test_expected_macs_take_units():
         hc.assert_macs(torch.nn.Linear(20, 50), torch.ones(2, 20), expected="2.1k")
 
 
+@pytest.mark.parametrize("model", ["mha:h=2,d_m=8", "mha,h=2,d_m=8", hc.preset("moa-8K8E128D")], ids=range(3))
+def test_expected_macs_of_a_name_are_at_its_length(model):
+    macs = {T: hc.count(model, T=T).macs for T in (3, 5)}
+    assert macs[3] < macs[5]
+    for T, size in macs.items():
+        hc.assert_macs(model, expected=f"{size} + 0*T*e", T=T, e=7)
+        with pytest.raises(AssertionError):
+            hc.assert_macs(model, expected=macs[8 - T], T=T)
+
+
 def test_configurations_have_names(tmp_path, monkeypatch, warm):
     pytest.importorskip("transformers", reason="the optional extra hf is not installed")
     V, d, h, F, B, T = 101, 28, 2, 44, 3, 13

@@ -15,6 +15,7 @@ LLAMA = {
     "intermediate_size": 44, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1,
 }  # fmt: skip
 CODE = """
+import torch
 class Spectrum(torch.nn.Module):
     def forward(self, x): return torch.linalg.lu(x)[0]
 class Written(torch.nn.Module):
