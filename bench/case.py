@@ -260,7 +260,7 @@ def attentions(config: ModelConfig, sizes: Sizes | None = None):
         form = attention_form(own, sizes)
         return form if own == of_decoder else (form, attention_form(of_decoder, sizes))
     # one form for all layers that are configured alike: the model's form writes their entries once
-    forms = {layer: attention_form(layer, sizes) for layer in config.layers}
+    forms = {layer: attention_form(layer, sizes) for layer in dict.fromkeys(config.layers)}
     return [forms[layer] for layer in config.layers]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from math import ceil
 
 from headcount.bench.accounts import (
@@ -104,7 +104,7 @@ class Demand:
     training: bool
     plan: Plan | None = None
 
-    @property
+    @cached_property
     def case(self) -> Case:
         """The closed form. Raises ConfigError for a length without a position."""
         case = case_of(self.target, plan=self.plan)
@@ -190,12 +190,17 @@ class Demand:
             more[ACTIVATIONS] = min(more[ACTIVATIONS], self.alone)
         return {name: ceil(size) for name, size in {**held, **more}.items()}
 
+    def needed(self) -> int | None:
+        """Return the bytes of all parts; None for what cannot be built or divided."""
+        try:
+            return sum(self.parts().values())
+        except (ConfigError, PlanError):
+            return None
+
     def fits(self, memory: int) -> bool:
         """Return whether all parts fit into so many bytes; False for what cannot be built or divided."""
-        try:
-            return sum(self.parts().values()) <= memory
-        except (ConfigError, PlanError):
-            return False
+        needed = self.needed()
+        return needed is not None and needed <= memory
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
@@ -225,7 +230,7 @@ def command(args: argparse.Namespace) -> Result:
         raise UsageError(f"--on CARD is needed: all, bytes as 80G, or {', '.join(names())}")
     cards = _cards(args.on)
     demand = _demand(args)
-    largest: Largest = partial(_largest, demand)
+    largest = _largest_of(demand)
     counted = ""
     if demand.has_ledger:
         parts = demand.parts()
@@ -389,26 +394,33 @@ def _activations(case: ConfigurationCase, name: str) -> int:
     return found
 
 
-def _largest_closed(demand: Demand, memory: int) -> dict[str, int]:
-    """Return the largest batch, and the largest context or length, of a configuration with a closed form."""
+def _largest_closed(demand: Demand) -> Largest:
+    """Return the function of _largest_of for a configuration with a closed form."""
 
     name = "saved_bytes" if demand.training else PREFILL_PEAK
     activations = find_activations(demand.target, name, TYPES)
 
-    def fits(**lengths: int) -> bool:
-        # of a length whose activations are not known, those of a longer one
-        if "seq_len" in lengths:
-            known = activations.next_known(lengths["seq_len"])
-            if known is None:
-                return False
-            lengths["seq_len"] = known
+    def needed(**lengths: int) -> int | None:
         try:
-            return sum(_closed_parts(demand.at(**lengths)).values()) <= memory
+            return sum(_closed_parts(demand.at(**lengths)).values())
         except (UsageError, ConfigError, NoAccount):
-            return False
+            return None
 
-    batch = _bisect(lambda n: fits(batch_size=n))
-    return {"batch": batch, "length" if demand.training else "context": _bisect(lambda n: fits(seq_len=n))}
+    @cache
+    def of_batch(number: int) -> int | None:
+        return needed(batch_size=number)
+
+    @cache
+    def of_length(number: int) -> int | None:
+        # of a length whose activations are not known, those of a longer one
+        known = activations.next_known(number)
+        return None if known is None else needed(seq_len=known)
+
+    def largest(memory: int) -> dict[str, int]:
+        batch, length = _last_below(of_batch, memory), _last_below(of_length, memory)
+        return {"batch": batch, "length" if demand.training else "context": length}
+
+    return largest
 
 
 def _parts_of_module(demand: Demand) -> tuple[dict[str, int], Largest, str]:
@@ -419,7 +431,7 @@ def _parts_of_module(demand: Demand) -> tuple[dict[str, int], Largest, str]:
     if not is_configuration(demand.target.spec):
         return *_count_parts(demand), ""
     with suppress(UsageError, ConfigError, NoAccount):
-        return _closed_parts(demand), partial(_largest_closed, demand), "" if demand.training else READING
+        return _closed_parts(demand), _largest_closed(demand), "" if demand.training else READING
     return *_count_parts(demand), "" if demand.training else ", of one sequence with its cache and all logits"
 
 
@@ -464,26 +476,53 @@ def _count_parts(demand: Demand) -> tuple[dict[str, int], Largest]:
     return found, largest
 
 
-def _largest(demand: Demand, memory: int) -> dict[str, int]:
-    """Return the largest batch, and the largest context or length, that fit with everything else as it is."""
+def _largest_of(demand: Demand) -> Largest:
+    """Return a function of bytes: the largest batch and context, or length, that fit with everything else as it is."""
     plan = demand.plan or Plan()
-    found = {"batch": _bisect(lambda n: demand.at(batch_size=n).fits(memory))}
-    if {"tgt_len", "seq_len"} & demand.case.lengths.keys():
-        # ranks divide the tokens evenly
-        unit = plan.cp * (plan.tp if plan.sp and demand.training else 1)
-        most = _bisect(lambda n: demand.at(**{demand.length: n * unit}).fits(memory))
-        found["length" if demand.training else "context"] = most * unit
-    return found
+    # ranks divide the tokens evenly
+    unit = plan.cp * (plan.tp if plan.sp and demand.training else 1)
+
+    @cache
+    def of_batch(number: int) -> int | None:
+        return demand.at(batch_size=number).needed()
+
+    @cache
+    def of_length(number: int) -> int | None:
+        return demand.at(**{demand.length: number * unit}).needed()
+
+    def largest(memory: int) -> dict[str, int]:
+        found = {"batch": _last_below(of_batch, memory)}
+        if {"tgt_len", "seq_len"} & demand.case.lengths.keys():
+            found["length" if demand.training else "context"] = _last_below(of_length, memory) * unit
+        return found
+
+    return largest
 
 
-def _bisect(fits: Callable[[int], bool]) -> int:
-    """Return the largest number up to MOST that fits; 0 where 1 does not."""
-    low, high = 0, 1
-    while high <= MOST and fits(high):
-        low, high = high, 2 * high
+def _last_below(needed: Callable[[int], int | None], memory: int) -> int:
+    """Return the largest number up to MOST whose bytes fit; 0 where those of 1 do not.
+
+    Bytes are nearly linear: the line through both ends is tried first, and half of the range after each miss.
+    """
+    low, high, at_low, at_high = 0, 1, 0, needed(1)
+    while at_high is not None and at_high <= memory:
+        low, at_low = high, at_high
+        if low >= MOST:
+            return MOST
+        high = 2 * high
+        at_high = needed(high)
+    is_near = True
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
+        if is_near and at_high is not None:
+            middle = low + (memory - at_low) * (high - low) // (at_high - at_low)
+            middle = min(max(middle, low + 1), high - 1)
+        found = needed(middle)
+        is_near = not is_near
+        if found is not None and found <= memory:
+            low, at_low = middle, found
+        else:
+            high, at_high = middle, found
     return low
 
 
