@@ -9,6 +9,7 @@ import pytest
 from headcount.bench import records
 from headcount.bench.hardware import HARDWARE
 from headcount.bench.latency import efficiencies
+from headcount.bench.latency.__main__ import main
 from headcount.bench.performance import model
 from headcount.bench.performance.kernel import UNLISTED
 
@@ -16,8 +17,19 @@ FOLDER = records.shipped() / efficiencies.RECORDS
 
 
 @pytest.fixture(scope="module")
-def rows():
-    return efficiencies.listed_rows(FOLDER)[0]
+def listed():
+    """The rows with listed kernels, and why the others are not used."""
+    return efficiencies.listed_rows(FOLDER)
+
+
+@pytest.fixture(scope="module")
+def rows(listed):
+    return listed[0]
+
+
+@pytest.fixture(scope="module")
+def evidence(rows):
+    return efficiencies.all_evidence(rows)
 
 
 def test_stored_constants_are_those_of_a_fit(rows):
@@ -38,17 +50,16 @@ def test_tested_rows_do_not_change_constants(rows):
     assert efficiencies.fit([row for row in slower if row.is_fitted]) == efficiencies.fit(fitted)
 
 
-def test_tested_half_reaches_the_wanted_figures(rows):
-    found = efficiencies.all_evidence(rows)
+def test_tested_half_reaches_the_wanted_figures(evidence):
     # masked language models have this length alone, and their product over words has rows that nothing aligns
-    assert [line.split(",")[0] for line in efficiencies.missed(found)] == ["missed: T 128"]
-    first = found[0]
+    assert [line.split(",")[0] for line in efficiencies.missed(evidence)] == ["missed: T 128"]
+    first = evidence[0]
     assert first.median_error <= 0.07 and first.within_share >= 0.95 and first.ordered >= 0.97 * first.pairs
-    assert {row.tested for row in found} >= {"T 10, left out", "T 8192, left out", "moh-32x64-50, left out"}
+    assert {row.tested for row in evidence} >= {"T 10, left out", "T 8192, left out", "moh-32x64-50, left out"}
 
 
-def test_missed_figures_are_named(rows):
-    row = replace(efficiencies.all_evidence(rows)[0], median_error=0.08, ordered=1)
+def test_missed_figures_are_named(evidence):
+    row = replace(evidence[0], median_error=0.08, ordered=1)
     assert efficiencies.missed([row]) == [
         "missed: median error 8.0%, wanted 7%", f"missed: right order {1 / row.pairs:.1%}, wanted 97%",
     ]  # fmt: skip
@@ -71,17 +82,17 @@ def test_listed_kernels_do_the_executed_work(rows):
             assert macs > record.executed_macs if is_ideal else macs == record.executed_macs, row.key
 
 
-def test_unlisted_implementations_are_not_used(rows):
-    _, unused = efficiencies.listed_rows(FOLDER)
+def test_unlisted_implementations_are_not_used(listed):
+    rows, unused = listed
     assert {row.record.implementation for row in rows}.isdisjoint({"loop", "ragged"})
     assert set(unused.values()) == set(UNLISTED.values())
 
 
-def test_check_fails_where_stored_constants_differ(monkeypatch, tmp_path, capsys):
-    from headcount.bench.latency.__main__ import main
-
+def test_check_fails_where_stored_constants_differ(listed, evidence, monkeypatch, tmp_path, capsys):
     # nothing of the tested half is in the stored constants
     assert main(["efficiencies", "--check"]) == 0
+    monkeypatch.setattr(efficiencies, "listed_rows", lambda folder: listed)
+    monkeypatch.setattr(efficiencies, "all_evidence", lambda rows: evidence)
     monkeypatch.setattr(efficiencies, "stored_file", lambda: tmp_path / "efficiencies.json")
     assert main(["efficiencies", "--check"]) == 1
     assert "efficiencies.json is stale" in capsys.readouterr().err
