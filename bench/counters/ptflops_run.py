@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from contextlib import nullcontext, redirect_stdout
+from importlib import import_module
 from io import StringIO
 
 from ptflops import get_model_complexity_info
@@ -35,6 +36,9 @@ def run(model: nn.Module, inputs: Mapping[str, Tensor], *, backend: str) -> tupl
     Raises ToolError with the exception that ptflops printed if it returns (None, None).
     """
     report = StringIO()
+    if backend == "pytorch":
+        # an operation on meta may be the first to import it, and it would find the functions that ptflops replaces
+        import_module("torch._dynamo")
     # Backend pytorch also counts the calls that torch's Python makes to compute a shape.
     remembered = cache_shapes(model) if backend == "aten" else nullcontext()
     with redirect_stdout(StringIO()) as printed, remembered:

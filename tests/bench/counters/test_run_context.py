@@ -28,6 +28,14 @@ def test_last_ptflops_exception_is_the_reason(monkeypatch):
         run_counter(registry.counter("ptflops-aten"), nn.Linear(3, 5), {"input": torch.ones(2, 3)}, label="it")
 
 
+def test_dynamo_is_imported_before_ptflops_replaces_functions(monkeypatch):
+    steps = []
+    monkeypatch.setattr(ptflops_run, "import_module", steps.append)
+    monkeypatch.setattr(ptflops_run, "get_model_complexity_info", lambda *_, **__: steps.append("run") or (1, 0))
+    ptflops_run.run(nn.Linear(3, 5), {"input": torch.ones(2, 3)}, backend="pytorch")
+    assert steps == ["torch._dynamo", "run"]
+
+
 def test_random_module_is_seeded_for_each_counter():
     rows = module(lambda x, w: x[: torch.randint(1, 1000, ())] @ w)
     found = read(rows, [torch.ones(1000, 3), torch.ones(3, 5)], counters=["torch", "ptflops-aten"], label="drawn")
