@@ -102,7 +102,8 @@ def test_every_candidate_is_timed(capsys):
 
 @pytest.mark.parametrize("run, line", [
     (count, "moa-8K8E128D --counter closed-form"), (fit.main, "moa-8K8E128D"), (main, "--macs 1G --limit 1"),
-    (main, "llama3-8b --ranks 8 --global-batch 8 --bytes 80G --limit 1"), (latency, "--estimate moa-8K8E128D"),
+    (main, "llama3-8b --ranks 8 --global-batch 8 --bytes 80G --limit 1"),
+    (latency, "--estimate moa-8K8E128D --pass forward"),
 ])  # fmt: skip
 @pytest.mark.parametrize("card", ["l40s", "h200-sxm"])
 def test_line_of_expected_times_says_that_another_card_was_measured(run, line, card, capsys):
