@@ -76,6 +76,11 @@ class Runs:
         return self.run(on_meta(self.built.call)) if self.options["backward"] else self.count
 
     @cached_property
+    def masked(self) -> Count:
+        """The count with values of inputs and of what is made from them, such as masks, and weights without values."""
+        return self.run(with_fake_weights(self.built.call, FakeWeights(seed=0)), backward=self.options["backward"])
+
+    @cached_property
     def training(self) -> Activations:
         """The bytes of activations of a training step."""
         return self.activations(training=True)
@@ -222,8 +227,7 @@ def _macs_of_masks(runs: Runs, window: int | None, unknown: str) -> int:
         raise NoAccount(unknown)
     check_masks_fit(inputs)
     try:
-        found = runs.run(with_fake_weights(runs.built.call, FakeWeights(seed=0)), backward=runs.options["backward"])
-        macs = costs.causal_macs(found.trace, found.run.by_event, window)
+        macs = costs.causal_macs(runs.masked.trace, runs.masked.run.by_event, window)
     except Exception as error:
         raise NoAccount(f"a run with weights that have no values raised {_first_line(error)}") from None
     if macs is None:
