@@ -20,6 +20,14 @@ def tree(path):
     return ast.parse((ROOT / path).read_text("utf-8"))
 
 
+def statements(node):
+    """Yield the statements in a node, nested ones too."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
+            yield child
+            yield from statements(child)
+
+
 def imported_names(node):
     """Return the top-level modules that a node imports; none where it is no import, or a relative one."""
     if isinstance(node, ast.Import):

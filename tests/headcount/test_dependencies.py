@@ -1,6 +1,5 @@
 """Every imported package is declared in pyproject.toml, and every declared package is imported."""
 
-import ast
 import re
 import sys
 import tomllib
@@ -8,7 +7,7 @@ from functools import cache
 
 from headcount.bench.counters import registry
 from headcount.bench.counters.base import TORCH
-from tests.headcount.sources import PACKAGES, ROOT, imported_names, modules, tree
+from tests.headcount.sources import PACKAGES, ROOT, imported_names, modules, statements, tree
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 IMPORT_NAMES = {
@@ -33,7 +32,7 @@ def distribution(requirement):
 @cache
 def imports_of(path):
     """Return the top-level names that a module imports anywhere."""
-    return set().union(*map(imported_names, ast.walk(tree(path))))
+    return set().union(*map(imported_names, statements(tree(path))))
 
 
 def find_imports(*folders):
