@@ -154,6 +154,20 @@ def test_largest_numbers_fit_and_the_next_do_not(words, memory, capsys):
         assert not demand.at(**{name: most + step}).fits(memory)
 
 
+@pytest.mark.parametrize("needed", [
+    lambda n: 100 + 7 * n, lambda n: n**2, lambda n: 40 * -(-n // 16), lambda n: 3 * n + 500 * (n > 50),
+    lambda n: 5 + n if n <= 37 else None,
+])  # fmt: skip
+def test_largest_number_is_that_of_a_search_one_by_one(needed):
+    for memory in (0, 1, 99, 107, 160, 500, 651, 1000):
+        fitting = [n for n in range(1, 1002) if needed(n) is not None and needed(n) <= memory]
+        assert fit._last_below(needed, memory) == max(fitting, default=0)
+
+
+def test_search_of_the_largest_number_ends():
+    assert fit._last_below(lambda n: 5, 5) == fit.MOST
+
+
 def test_gathered_weights_are_those_of_a_layer_and_outside(capsys):
     """Four d x d matrices, three of d x F and two norms of one layer, two tables of 11 words and a norm, in float32."""
     sizes = ["num_layers=2", "d_model=8", "d_ff=16", "vocab_size=11", "num_heads=2", "num_kv_heads=2"]
