@@ -515,8 +515,8 @@ def _last_below(needed: Callable[[int], int | None], memory: int) -> int:
     while high - low > 1:
         middle = (low + high) // 2
         if is_near and at_high is not None:
-            middle = low + (memory - at_low) * (high - low) // (at_high - at_low)
-            middle = min(max(middle, low + 1), high - 1)
+            # below high, whose bytes do not fit
+            middle = max(low + 1, low + (memory - at_low) * (high - low) // (at_high - at_low))
         found = needed(middle)
         is_near = not is_near
         if found is not None and found <= memory:
