@@ -614,9 +614,8 @@ def check(names: Sequence[str], given: Assumptions, more: Collection[str] = ()) 
                 f"unknown column {name!r}; {choices(name, (*more, *ACCOUNTS), 'headcount table --list')}{own}"
             )
         needs = () if name in more else ACCOUNTS[name].needs
-        if any(getattr(given, need) is None for need in needs):
-            needed = " and ".join(OPTIONS.get(need, f"--{need}") for need in needs)
-            raise UsageError(f"column {name} needs {needed}")
+        if missing := [OPTIONS.get(need, f"--{need}") for need in needs if getattr(given, need) is None]:
+            raise UsageError(f"column {name} needs {' and '.join(missing)}")
     if len(set(names)) != len(names):
         raise UsageError(f"a column is given twice in {', '.join(names)}")
 

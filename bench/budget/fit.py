@@ -210,7 +210,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     out.add_argument("--on", metavar="CARD", help=f"all, bytes as 80G, or {', '.join(names())}")
     add_target_options(out.add_argument_group("the model"))
     add = out.add_argument_group("what it does").add_argument
-    add("--context", type=COUNT, metavar="N", help="tokens in the cache of each sequence (default: the input's)")
+    add("--context", type=COUNT, metavar="N", help="tokens in the cache of each sequence, 32Ki (default: the input's)")
     add("--weights", type=ELEMENT, metavar="TYPE", help="int4, fp8 …: bytes of a weight (default: the model's own)")
     add("--cache", type=ELEMENT, metavar="TYPE", help="of a key or value (default: the model's own)")
     add("--train", action="store_true", help="a training step in place of a cache")

@@ -54,7 +54,7 @@ DESCRIPTION = """MACs and parameters of a model, or of presets in closed form.
 
     headcount count config.json --seq-len 1024
     headcount count model.py:Net --input 1,3,224,224
-    headcount count llama3-8b mistral-7b --vary T=1k,8k --columns macs kv_bytes
+    headcount count llama3-8b mistral-7b --vary T=1Ki,8Ki --columns macs kv_bytes
     headcount count model.py:make --ranks 8 --plan plan.py:apply
 
 make returns (module, inputs); apply(module) divides the module.

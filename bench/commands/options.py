@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import fields
 
-from headcount.bench.accounts import OPTIONS, RECIPES, Assumptions, read_prices
+from headcount.bench.accounts import ACCOUNTS, OPTIONS, RECIPES, Assumptions, read_prices
 from headcount.bench.card_times import TIMES
 from headcount.bench.case import LENGTHS
 from headcount.bench.cli import COUNT, ELEMENT, NameList, Value
@@ -13,6 +13,7 @@ from headcount.bench.counting.count import CLOSED_FORM, DEVICES, check_device, p
 from headcount.bench.errors import UsageError, require_package
 from headcount.bench.hardware import find_card, parse_peak
 from headcount.bench.output.layout import AUTO
+from headcount.bench.performance.plan_time import DTYPE
 from headcount.bench.targets.target import flag
 from headcount.formulas.conventions import TRAINING
 from headcount.models.configs.numbers import parse_float
@@ -90,8 +91,14 @@ def assumptions_of(args: argparse.Namespace, has_times: bool = False) -> Assumpt
         )
     if args.prices:
         values["prices"] = read_prices(args.prices)
-    if args.peak:
-        values["peak"] = parse_peak(args.peak)
+    needs = {need for name in args.columns if name in ACCOUNTS for need in ACCOUNTS[name].needs}
+    # a card that times are expected on has its peaks too
+    if args.on and "bytes_per_s" in needs:
+        card = values["card"]
+        card.check(DTYPE)
+        values = {"peak_macs_per_s": card.macs_per_s[DTYPE], "bytes_per_s": card.bytes_per_s, **values}
+    if peak := args.peak or "peak" in needs and args.on:
+        values["peak"] = parse_peak(peak)
     return Assumptions(**values)
 
 

@@ -1,6 +1,7 @@
 """Costs of several targets, at several lengths or sizes: a paper's table and its curves. Importable without torch."""
 
 import argparse
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -63,6 +64,8 @@ def vary(words: Sequence[str]) -> dict[str, list[str]]:
         name, _, values = word.partition("=")
         if not name.isidentifier() or not values or not all(values.split(",")):
             raise UsageError(f"--vary {word!r}: write a letter or a name and its values, as T=128,512")
+        if re.search(r"\d *(\.\.|:) *\d", values):
+            raise UsageError(f"--vary {word}: write each value, as {name}=128,256,512")
         if name in found:
             raise UsageError(f"--vary has {name} twice; write {name}={','.join([*found[name], values])}")
         found[name] = [_plain(value) for value in values.split(",")]

@@ -204,7 +204,9 @@ def parse_target(text: str, args: argparse.Namespace, base: Target | None = None
     not exist.
     """
     if re.fullmatch(r"[A-Za-z_]\w*=[^:]*", text or ""):
-        raise UsageError(f"{text} is a size or a field and no TARGET; --set repeats: --set {text}")
+        raise UsageError(
+            f"{text} is a size or a field and no TARGET; an option of NAME=VALUE takes one and repeats: --set {text}"
+        )
     spec, own = targets.split(text) if text or base is None else (base.spec, [])
     base = base or Target(spec)
     words, lengths = _split_lengths(spec, [*own, *(args.set or ())])

@@ -122,6 +122,24 @@ def test_unknown_cost_is_a_dash_at_its_value(tmp_path, monkeypatch, capsys, warm
     assert row == ["own.py:make", "[1]", "70", "105", "–"]
 
 
+def test_card_has_the_peaks_of_bounds(capsys):
+    words = [
+        "llama3-8b",
+        "--vary",
+        "T=4,1024",
+        "--columns",
+        "decode_bound",
+        "forward_bound",
+        "forward_intensity",
+        "mfu",
+    ]
+    words += ["--rules", "6n", "--seconds", "1"]
+    # the data sheet: 989.5 TFLOP/s are 494.75 TMACs/s, and 3.35 TB/s
+    given = ["--peak-macs", "494.75T", "--bandwidth", "3.35T", "--peak", "H100 SXM bf16"]
+    rows = run(capsys, *words, "--on", "H100 SXM")
+    assert all(row.pop("forward_ms") for row in rows) and rows == run(capsys, *words, *given)
+
+
 def test_brief_is_one_line_with_the_ends(capsys):
     assert main([MHA, MOA, "--vary", "T=11,13", "--columns", "params", "macs", "--brief"]) == 0
     least, most = (f"{moa(11):,} ({MOA},T=11)", f"{mha(13):,} ({MHA},T=13)")
@@ -133,6 +151,9 @@ def test_brief_is_one_line_with_the_ends(capsys):
     (["mha:h=3,d_h=5,d_m=7,T=2", "--across", "T"], "--vary T=128,512"),
     ([MHA, "--vary", "T"], "write a letter or a name and its values"),
     ([MHA, "--vary", "T=1", "--vary", "T=2"], "write T=1,2"),
+    ([MHA, "--vary", "T=1..4"], "as T=128,256,512"),
+    ([MHA, "--vary", "T=1:4"], "as T=128,256,512"),
+    ([MHA, "--vary", "T=4", "--columns", "mfu", "--seconds", "1"], "column mfu needs --rules and --peak\n"),
     ([MHA, "moa-8k", "--vary", "T=2"], "moa-8K8E256D"),
     ([MHA, "--vary", "T=2", "--columns", "mac"], "macs"),
     ([MHA, "--vary", "T=2", "--backward"], "--backward does not go with"),
