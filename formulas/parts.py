@@ -59,7 +59,8 @@ class Parts:
 def parts_of_run(entries: Sequence[Entry], weights: Mapping[str, Iterable[tuple[int, ...]]]) -> Parts:
     """Return the parts of a run; ``weights`` are the shapes of parameters by module.
 
-    Attention is a module with scores and values and what is inside, and the linear layer that reads the values. Linear
+    Attention is a module with scores and values and what is inside, the linear layer that reads the values, and all of
+    a layer that attends and has no feed-forward layers. Linear
     layers that widen, and return to the width before, are feed-forward, and so is a module of such. A matrix that no
     product reads is a table, and the vocabulary is the largest one and the linear layer of as many outputs. Other
     linear layers are feed-forward, but for those inside a module with another product of two activations, as a scan's.
@@ -77,12 +78,14 @@ def parts_of_run(entries: Sequence[Entry], weights: Mapping[str, Iterable[tuple[
     attends = {*mixers, *around_mixer.values(), *_projections(entries, of_model, wide)}
     tables = {path: shape for path, own in weights.items() if path not in kinds for shape in own if len(shape) == 2}
     words = max(tables.values(), default=None)
+    # a layer by itself is attention as a whole, a model that attends in its own forward is not
+    is_layer = "" in mixers and not (wide or own_wide or words)
     found = {}
     for path in dict.fromkeys((*kinds, *weights)):
         around, is_linear = set(outer_paths(path)), bool(kinds.get(path, set()) & {*LINEAR})
         if around & wide:
             found[path] = FEED_FORWARD
-        elif path in mixers or around & attends - {""}:
+        elif path in mixers or is_layer or around & attends - {""}:
             found[path] = ATTENTION
         elif words and (tables.get(path) == words or words in outputs.get(path, ())):
             found[path] = VOCABULARY

@@ -159,11 +159,11 @@ def tables(a: Compared, b: Compared, counters: Sequence[str], device: str | None
         is_closed = all(isinstance(side, Case) for side in (a, b))
         of_a, of_b = (count(side) if is_closed and isinstance(side, Case) else cases.count_of(side) for side in (a, b))
         found = [*snapshot.tables(of_a, of_b, snapshot.COMPARED, names=(a.name, b.name)), by_kind]
-        return [*found, _crossover_table(a, b, macs, counters, device)] if a.letters() and b.letters() else found
+        return [*found, *_crossovers(a, b, macs, counters, device)] if a.letters() and b.letters() else found
     by_block = part_table("block", f"{title}: MACs by block", by_part(block_in, a, b, macs), macs, notes)
     params = by_part(block_in, a, b, PARAMS, with_zeros=True)
     of_params = part_table("block", f"{title}: parameters by block", params, PARAMS, name="compare-params")
-    return [by_block, by_kind, of_params, _crossover_table(a, b, macs, counters, device)]
+    return [by_block, by_kind, of_params, *_crossovers(a, b, macs, counters, device)]
 
 
 def by_part(
@@ -230,10 +230,10 @@ def _amount_column(quantity: Quantity, name: str, key: str, head: str, **options
     return Column(key, f"{quantity.head}\n{head}", kind="int", of=quantity.of, value=value, **options)
 
 
-def _crossover_table(
+def _crossovers(
     a: Compared, b: Compared, rules: Sequence[Quantity], counters: Sequence[str], device: str | None
-) -> Table[CrossoverRow]:
-    """Return the table of crossovers, whose rows are an iterator: to find them takes long."""
+) -> list[Table[CrossoverRow]]:
+    """Return the table of crossovers, whose rows are an iterator, as they take long; none where no size changes."""
     moved = dict.fromkeys(letter for s in (a, b) for letter in s.letters() if letter != "T")
     notes = ["T is every input length at once."]
     if moved:
@@ -242,14 +242,10 @@ def _crossover_table(
     movable = [("T", "AB")] if all("T" in s.letters() for s in (a, b)) else []
     movable += [(letter, which) for which, s in (("A", a), ("B", b)) for letter in s.letters() if letter != "T"]
     changes = [Change(a, b, letter, which, rule) for rule in rules for letter, which in movable]
-    return Table(
-        "compare-crossovers",
-        f"{a.name} against {b.name}: sizes where A - B changes its sign",
-        columns_of(CrossoverRow),
-        (row for change in changes for row in _rows_of_change(change, counters, device)),
-        notes,
-        note_column="counted",
-    )
+    title = f"{a.name} against {b.name}: sizes where A - B changes its sign"
+    rows = (row for change in changes for row in _rows_of_change(change, counters, device))
+    table = Table("compare-crossovers", title, columns_of(CrossoverRow), rows, notes, note_column="counted")
+    return [table] if changes else []
 
 
 @dataclass(frozen=True)

@@ -63,5 +63,5 @@ def test_closed_forms_are_compared_from_json(folder, command):
     assert code == 0, err
     changes = json.loads(out)["tables"][0]["rows"]
     # every layer has a key projection of 768 x 768 weights
-    (row,) = (row for row in changes if row["quantity"] == "params" and row["path"].endswith("self_attn.k_proj"))
+    (row,) = (row for row in changes if row["quantity"] == "params" and row["path"].endswith("self_attn.k_proj.weight"))
     assert row["difference"] == (2 - 10_000) * 768 * 768

@@ -107,7 +107,7 @@ def test_block_that_attends_itself(name):
     assert macs_by_part(Words(make()), torch.zeros(B, T, dtype=torch.long)) == {**one, "vocabulary": words}
 
 
-@pytest.mark.parametrize("name", [name for name in BLOCKS if name != "lora"])
+@pytest.mark.parametrize("name", BLOCKS)
 def test_model_that_attends_itself(name):
     make, one = BLOCKS[name]
     assert macs_by_part(make(), torch.ones(B, T, D)) == one
@@ -120,3 +120,22 @@ def test_layer_of_torch():
     attention, wide = B * T * 4 * d * d + 2 * B * T * T * d, 2 * B * T * d * F
     parts = macs_by_part(nn.Sequential(layer, layer), torch.ones(B, T, d))
     assert parts == {"attention": 2 * attention, "feed-forward": 2 * wide}
+
+
+class Chosen(Block):
+    """Attends and has a linear layer that chooses among heads."""
+
+    def __init__(self, mlp=None):
+        super().__init__(mlp=mlp)
+        self.router = nn.Linear(D, H, bias=False)
+
+    def forward(self, x):
+        gate = self.router(x).softmax(-1)
+        return super().forward(x) * gate.sum(-1, keepdim=True)
+
+
+def test_layer_that_attends_has_no_feed_forward_part():
+    x, router = torch.ones(B, T, D), B * T * D * H
+    assert macs_by_part(Chosen(), x) == {"attention": ATTENTION + router}
+    # beside a feed-forward block it is no layer by itself
+    assert macs_by_part(Chosen(Gated()), x)["attention"] == ATTENTION
