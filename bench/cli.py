@@ -229,7 +229,7 @@ def _serve(prog: str, args: argparse.Namespace, plan: Callable[[argparse.Namespa
         print(escape_controls(f"{prog}: {failure}"), file=sys.stderr)
     print(escape_controls(f"{time.perf_counter() - started:.1f} s{answer.remark()}"), file=sys.stderr)
     if (args.out or form != "text") and (sentence := answer.sentence()):
-        print(escape_controls(sentence), file=sys.stderr)
+        print(escape_controls(sentence, kept="\n"), file=sys.stderr)
     code = next((row.exit_code for row in rows if row.exit_code), 0)
     return code or (1 if failures else 0)
 

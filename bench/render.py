@@ -60,7 +60,9 @@ def emit(
     printed = [realised(table) if brief and table.detail else out.print(table) for table in tables]
     if form == "text" and (line := sentence()):
         has_tables = any(not (brief and table.detail) for table in printed)
-        stream.write("\n" * has_tables + wrap_note(escape_controls(line), out.style.note_width) + "\n")
+        lines = escape_controls(line, kept="\n").split("\n")
+        wrapped = "\n".join(wrap_note(one, out.style.note_width) for one in lines)
+        stream.write("\n" * has_tables + wrapped + "\n")
         stream.flush()
     return printed
 

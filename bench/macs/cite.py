@@ -1,7 +1,8 @@
 """The sentence of a method section that says how costs were counted, with a reference. Imports no torch."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import headcount
 from headcount.bench.case import Case, describe_input
@@ -13,12 +14,15 @@ RULE = (
     "every matrix product and convolution is counted once, attention scores as whole T x T squares under causal masks "
     "too; norms, softmax and elementwise operations are left out; 1 MAC is 2 FLOPs"
 )
-REFERENCE = f"@software{{headcount, title = {{headcount}}, version = {{{headcount.__version__}}}}}"
+REFERENCE = (
+    "@software{headcount, author = {{headcount contributors}}, title = {{headcount}: exact MACs, FLOPs and parameters "
+    f"of attention layers and PyTorch models}}, version = {{{headcount.__version__}}}}}"
+)
 
 
 def citation(counted: Iterable[Case | Count]) -> str:
-    """Return how the costs of closed forms and counts were found, for a paper, and BibTeX."""
-    return f"{method(counted)} {REFERENCE}"
+    """Return how the costs of closed forms and counts were found, for a paper, and BibTeX on a line of its own."""
+    return f"{method(counted)}\n{REFERENCE}"
 
 
 def method(counted: Iterable[Case | Count]) -> str:
@@ -34,10 +38,20 @@ def method(counted: Iterable[Case | Count]) -> str:
     rule = RULE
     if any(entry.kind == WRITTEN_ELEMENTWISE for one in counts for entry in one.ledger):
         rule += "; elementwise products that are summed are counted too"
-    inputs = [describe_input(one.lengths) for one in cases]
+    inputs = _listed(one.lengths for one in cases)
     # an input by position has no name
     inputs += [", ".join(re.sub(r"^\d+: ", "", text) for text in one.inputs) for one in counts]
     return (
         f"MACs of {' and '.join(sorted(passes))} were counted with {' and '.join(tools)}{how}: {rule}. "
         f"Inputs: {'; '.join(dict.fromkeys(inputs))}."
     )
+
+
+def _listed(lengths: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the inputs of each kind of model as a text with all values of each length."""
+    kinds: dict[tuple[str, ...], dict[str, dict[Any, None]]] = {}
+    for one in lengths:
+        values = kinds.setdefault(tuple(one), {name: {} for name in one})
+        for name, value in one.items():
+            values[name][value] = None
+    return [describe_input({name: " / ".join(map(str, own)) for name, own in kind.items()}) for kind in kinds.values()]

@@ -170,6 +170,12 @@ def test_citation_says_what_was_counted(capsys):
     text = " ".join(capsys.readouterr().out.split())
     assert "MACs of one forward pass were counted with headcount" in text and "by closed forms" in text
     assert "src_len 11, tgt_len 11" in text and "@software{headcount" in text
+    assert main([MHA, "llama3-8b", "--vary", "T=11,2Ki", "--cite", "--brief"]) == 0
+    *_, last = (out := capsys.readouterr().out.replace("\n    ", " ").splitlines())
+    inputs = "Inputs: batch_size 1, src_len 11 / 2048, tgt_len 11 / 2048; batch_size 1, seq_len 11 / 2048."
+    assert any(line.endswith(inputs) for line in out) and last.startswith("@software{headcount, author = {{")
+    # braces of BibTeX are closed
+    assert last.count("{") == last.count("}") and last.endswith("}")
 
 
 @pytest.mark.parametrize("name, form", [("md", "t.md"), ("latex", "t.tex"), ("json", "t.json"), ("csv", "t.csv")])
