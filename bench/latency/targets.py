@@ -66,6 +66,7 @@ def parser(prog: str) -> argparse.ArgumentParser:
     how.add_argument("--backward", action="store_true", help="forward and backward (default: forward)")
     how.add_argument("--mode", choices=MODES, help="(default: train with --backward, else eval)")
     schedule.add_options(how, "--device", "--threads", "--blocks")
+    out.elsewhere = {"--quick": "--blocks 5", "--pass": "--backward, or neither"}
     add_output(out)
     return out
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
+from itertools import cycle, product
 from typing import Any
 
 from headcount.bench.accounts import Assumptions, value_of
@@ -185,11 +185,12 @@ def plot(path: str, printed: Table[SurveyRow], varied: Mapping[str, list[str]], 
         label = ", ".join([row.target, *others])
         lines.setdefault(label, []).append((sizes[row.at[letter]], value_of(name, row.case, given)))
     column = next(one for one in printed.columns if one.key == name)
-    with figure(path, 5.5, 3.6) as (_, axes):
-        for label, points in lines.items():
-            axes.plot(*zip(*sorted(points), strict=True), "o-", markersize=3.5, label=label)
+    with figure(path, 5.5, 3.4 + 0.2 * len(lines)) as (drawn, axes):
+        # a line below another is seen through its gaps
+        for (label, points), style in zip(lines.items(), cycle(("-", "--", "-.", ":"))):
+            axes.plot(*zip(*sorted(points), strict=True), style, marker="o", markersize=3.5, label=label)
         axes.set(xscale="log", yscale="log", xlabel=letter, ylabel=" ".join(column.head.split()))
         axes.set_xticks([*sizes.values()], [f"{size:,}" for size in sizes.values()])
         axes.minorticks_off()
         axes.grid(alpha=0.3)
-        axes.legend(frameon=False, fontsize=8)
+        drawn.legend(loc="outside upper left", frameon=False, fontsize=8)

@@ -259,7 +259,7 @@ def build_target(target: Target, *, random: bool = False, roots: Mapping[str, st
     function = load(spec, (roots or {}).get(spec))
     if lengths:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in lengths)
-        raise UserCodeError(f"{flags} go with a preset or a configuration; --set NAME=VALUE and --input set its sizes")
+        raise UserCodeError(f"{flags}: of a preset or a configuration; --set NAME=VALUE and --input set its sizes")
     module, args, kwargs = build(spec, function, settings, bool(inputs))
     if dtype:
         module, args, kwargs = run_user_code(f"--dtype {dtype}", lambda: _cast(module, args, kwargs, dtype))
