@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from headcount.bench import card_times
-from headcount.bench.accounts import Assumptions, check
+from headcount.bench.accounts import Assumptions, check, ideal_statement
 from headcount.bench.case import Case
 from headcount.bench.cli import COUNT, Parser, add_output, serve
 from headcount.bench.closed_form.case import case_of
@@ -241,6 +241,9 @@ def _module(args: argparse.Namespace) -> Result:
     # its bytes need no count, so that a reason is of the step
     if args.decode and found.columns and isinstance(unknown := found.columns.get("kv_bytes"), Unknown):
         raise UsageError(unknown.reason)
+    if case and case.ideal not in (None, case):
+        # the released code runs, which a paper may not mean
+        found = found.with_values(notes=(*(found.notes or ()), f"{ideal_statement([case])} --set form=ideal counts it"))
     printed = module.tables(found, args.depth or 3, bool(args.elementwise), args.check)
     if args.plot:
         module.plot(args.plot, found, args.depth)
