@@ -110,7 +110,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     add = out.add_argument_group("parallel plans instead of sizes").add_argument
     add("--ranks", type=COUNT, metavar="N", help="list plans of PRESET or config.json on N ranks")
     add("--global-batch", type=COUNT, metavar="N", help="sequences of a step over all ranks")
-    add("--bytes", metavar="BUDGET", help="most bytes that a rank holds: 80G")
+    add("--bytes", metavar="BUDGET", help="most bytes that a rank holds: 80G (default: those of --on)")
     add("--ranks-per-node", type=COUNT, metavar="N", help="(default: the card's, else 8)")
     add("--between-nodes", type=RATE, metavar="N", help=BETWEEN_HELP)
     add_output(out)
@@ -143,7 +143,10 @@ def command(args: argparse.Namespace) -> Result:
 
 def _plan_search(args: argparse.Namespace) -> Result:
     """Return the search over parallel plans. Raises UsageError where it lacks the model, the batch or the bytes."""
-    given = {"a preset or config.json": args.preset, "--global-batch N": args.global_batch, "--bytes 80G": args.bytes}
+    card = find_card(args.on or "H100 SXM")
+    # a card that is named has its memory
+    most = parse(args.bytes).high if args.bytes else card.memory_bytes if args.on else None
+    given = {"a preset or config.json": args.preset, "--global-batch N": args.global_batch, "--bytes 80G": most}
     if missing := [name for name, value in given.items() if not value]:
         raise UsageError(f"--ranks N needs {' and '.join(missing)}")
     _refuse(args, OF_SIZES, "a search over sizes, and --ranks searches plans")
@@ -155,10 +158,8 @@ def _plan_search(args: argparse.Namespace) -> Result:
     else:
         name, fields, lengths = read(args.preset, args.set)
         case = Case.of(name, fields, lengths | _given_lengths(args))
-    card = find_card(args.on or "H100 SXM")
     cluster = cluster_of(in_nodes(card, args.between_nodes, args.ranks_per_node))
-    sizes = args.ranks, args.global_batch, parse(args.bytes).high
-    return plans.result(case, *sizes, args.limit, float(args.min_distance), cluster)
+    return plans.result(case, args.ranks, args.global_batch, most, args.limit, float(args.min_distance), cluster)
 
 
 def _refuse(args: argparse.Namespace, names: Sequence[str], what: str) -> None:

@@ -39,7 +39,7 @@ from headcount.formulas.plan import Plan, PlanError
 from headcount.formulas.plan import parse as parse_plan
 from headcount.formulas.rank import BYTES, PARAMETER, RankCost, Ranks
 from headcount.models.configs.base import ConfigError
-from headcount.models.configs.numbers import TYPE_BITS, parse_int
+from headcount.models.configs.numbers import TYPE_BITS, parse_bytes
 from headcount.models.configs.suggest import choices
 from headcount.models.configs.targets import has_closed_form
 
@@ -52,7 +52,7 @@ DESCRIPTION = """Whether a model fits on a card: exit code 0 where it does, else
     headcount fit llama3-405b --on "H200 SXM" --ranks 16
     headcount fit config.json --on 24G --context 4096
 """
-RESERVE = Value("number of bytes", parse_int, lambda number: number >= 0)
+RESERVE = Value("number of bytes", parse_bytes, lambda number: number >= 0)
 NODE = 8
 """Ranks of a node: tp of --ranks is at most that."""
 MOST = 2**30
@@ -297,7 +297,7 @@ def _cards(text: str) -> dict[str, int]:
             raise UsageError(f"the memory of {card.name} is not known; give its bytes, as --on 32G")
         return {card.short_name: card.memory_bytes}
     try:
-        memory = parse_int(text)
+        memory = parse_bytes(text)
     except ValueError:
         raise UsageError(f"unknown card {text!r}; {choices(text, ('all', *known))}, or bytes as 80G") from None
     if memory < 1:

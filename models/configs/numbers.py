@@ -18,13 +18,13 @@ TYPE_BITS = {
 """Bits of an element by the name of its type, without the scales that some types share among elements."""
 _UNIT = "|".join(UNITS)
 _WHOLE = re.compile(r"[+-]?[0-9]+")
-_AMOUNT = re.compile(rf"([+-]?[0-9]+(?:\.[0-9]+)?)({_UNIT})B?")
+_AMOUNT = re.compile(rf"([+-]?[0-9]+(?:\.[0-9]+)?)({_UNIT})")
 _PLAIN = re.compile(r"[0-9]+(?:\.[0-9]+)?|\.[0-9]+")
 _DECIMAL = re.compile(rf"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)({_UNIT})?")
 
 
 def parse_int(text: str) -> int:
-    """Return a whole number: digits 0 to 9, with or without a sign, or with a unit, as 8192, 8k, 1.2G, 64Mi and 80GB.
+    """Return a whole number: digits 0 to 9, with or without a sign, or with a unit, as 8192, 8k, 1.2G and 64Mi.
 
     Raises ValueError for anything else, and for a fraction of 1.
     """
@@ -35,6 +35,11 @@ def parse_int(text: str) -> int:
     if amount.denominator != 1:
         raise ValueError(f"{text} is no whole number")
     return int(amount)
+
+
+def parse_bytes(text: str) -> int:
+    """Return a number of bytes: a whole number, as parse_int, or one of B, as 80GB. ValueError for anything else."""
+    return parse_int(text.removesuffix("B"))
 
 
 def parse_amount(text: str) -> int:

@@ -101,7 +101,7 @@ COUNTS = [
     ("count model.py:make --plot missing/a.pdf", 2, ["missing/a.pdf"]),
     (f"{PRESET} --columns kv", 2, ["'kv'", "kv_token_bytes", "kv_bytes", "--list"]),
     (f"{PRESET} --columns kv_bytes kv_bytes", 2, ["kv_bytes, kv_bytes"]),
-    (f"{PRESET} --columns decode_bound --peak-macs 1", 2, ["decode_bound", "--peak-macs", "--bandwidth"]),
+    (f"{PRESET} --columns decode_bound --peak-macs 1", 2, ["decode_bound", "needs --bandwidth"]),
     (f"{PRESET} --columns kv_bytes --peak-macs inf", 2, ["--peak-macs", "'inf'"]),
     (f"{PRESET} --context 7", 2, ["--context", "--columns"]),
     (f"{CONVERT} s=16 r=17", 2, ["num_heads - num_shared_heads", "17"]),

@@ -239,18 +239,18 @@ def test_at_most_three_suggestions():
     assert choices("of", layers) == f"{question} choose from {', '.join(layers)}"
 
 
-WHOLE = {"80GB": 80 * 10**9, "64KiB": 64 * 2**10, "0": 0, "-7": -7, "+7": 7, "007": 7, "9" * LONGEST: 10**LONGEST - 1}
+WHOLE = {"0": 0, "-7": -7, "+7": 7, "007": 7, "9" * LONGEST: 10**LONGEST - 1}
 WHOLE |= {"8k": 8_000, "-1.5k": -1_500, "1.2G": 12 * 10**8, "3T": 3 * 10**12, "2P": 2 * 10**15}
 WHOLE |= {"64Ki": 2**16, "1.5Mi": 3 * 2**19, "7Gi": 7 * 2**30, "7Ti": 7 * 2**40}
 DECIMAL = {"0": 0.0, "-7": -7.0, "1.5": 1.5, ".5": 0.5, "2.": 2.0, "1e3": 1000.0, "2.5E-1": 0.25, "+1e+2": 100.0}
 DECIMAL |= {"3.35T": 3.35e12, "494.5T": 494.5e12, ".5k": 500.0, "1e3G": 1e12, "0.1Ki": 102.4, "1.1P": 1.1e15}
 NEITHER = ("", " ", "-", "٣", "²", "１", "1_000", "0x10", " 1", "1\n", "nan", "inf", "1/2", "one", "9" * (LONGEST + 1))
-NEITHER += ("k", "7K", "7 k", "7kk", "7B", "7e99999999999T", "1" * LONGEST + "k")
+NEITHER += ("k", "7K", "7 k", "7kk", "7GB", "7e99999999999T", "1" * LONGEST + "k")
 
 
 @pytest.mark.parametrize(
     "read, values, others",
-    [(parse_int, WHOLE, ("1.0", "1e3", "1e3k", "1.0001k", ".5k")), (parse_float, DECIMAL, ("1e999", "-1e309", "7GB"))],
+    [(parse_int, WHOLE, ("1.0", "1e3", "1e3k", "1.0001k", ".5k")), (parse_float, DECIMAL, ("1e999", "-1e309"))],
     ids=["int", "float"],
 )
 def test_numbers_alone_are_parsed(read, values, others):

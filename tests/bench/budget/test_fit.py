@@ -241,6 +241,12 @@ def test_reserved_bytes_are_left_free(words, capsys):
         assert f"{reserve:,} bytes are kept for CUDA" in " ".join(capsys.readouterr().out.split())
 
 
+def test_bytes_may_name_themselves(capsys):
+    words = ["llama3-8b", "--on", "24G", "--reserve", "1Gi"]
+    assert run(capsys, *words) == run(capsys, *words[:2], "24GB", "--reserve", "1GiB")
+    assert fit.main(["llama3-8b", "--on", "B"]) == 2
+
+
 def test_reserve_makes_the_largest_batch_smaller(capsys):
     most = []
     for reserve in ("0", "40G"):

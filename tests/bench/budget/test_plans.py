@@ -208,3 +208,13 @@ def test_search_of_plans_names_what_it_lacks(line, named, capsys):
 def test_search_of_sizes_names_the_search_of_plans(line, named, capsys):
     assert main(line.split()) == 2
     assert named in capsys.readouterr().err
+
+
+def test_named_card_has_the_bytes_of_a_rank(capsys):
+    words = ["llama3-8b", "--ranks", "8", "--global-batch", "16", "--on", "H100 SXM", "--format", "json"]
+    tables = []
+    for more in ([], ["--bytes", "85520809984"]):
+        assert main([*words, *more]) == 0
+        tables.append(json.loads(capsys.readouterr().out)["tables"])
+    assert tables[0] == tables[1]
+    assert main(words[:5]) == 2 and "--bytes 80G" in capsys.readouterr().err
