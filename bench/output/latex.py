@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
+from math import ceil
 
 from headcount.bench.column import DASH, Column
 from headcount.bench.output.renderer import Renderer, heading_rows
@@ -12,7 +13,9 @@ from headcount.bench.result import Row
 WIDTH = 100
 """The columns of a table are those of a text table of so many characters."""
 MOST_LINES = 40
-"""A table with more lines of cells may break across pages."""
+"""A table with more lines of cells and notes may break across pages: a float is one page at most."""
+NOTE_WIDTH = 110
+"""Characters of a line of notes."""
 PACKAGES = "% \\usepackage{array,booktabs,graphicx,longtable}"
 
 ESCAPES = {c: rf"\{c}" for c in "&%$#_{}"} | {
@@ -70,9 +73,10 @@ class Latex(Renderer):
             body.append(r"\midrule " * (row.total and number > 0) + _line(cells))
         about = rf"\caption{{{escape(self.table.title)}}}\label{{tab:{self.table.name}}}"
         notes = [rf"{escape(note)}\par" for note in (*self.table.above, *self.below(), *layout.notes)]
+        lines_of_notes = sum(ceil(len(note) / NOTE_WIDTH) for note in notes)
         if notes:
             notes.insert(0, r"\footnotesize\raggedright")
-        if sum(map(max, zip(*heights, strict=True))) > MOST_LINES:
+        if sum(map(max, zip(*heights, strict=True))) + lines_of_notes > MOST_LINES:
             lines = [
                 r"\begingroup",
                 r"\scriptsize\setlength{\tabcolsep}{2pt}",

@@ -73,18 +73,37 @@ def test_schema_rejects_invalid_rows():
 PDFLATEX = shutil.which("pdflatex")
 
 
+def tex_log(tables, folder):
+    """Return the log of a document of tables, each on pages of its own."""
+    parts = [f"{table}\n\\typeout{{TABLE {i}}}\\clearpage" for i, table in enumerate(tables)]
+    preamble = "\\documentclass{article}\n\\usepackage{array,booktabs,graphicx,longtable}\n\\begin{document}\n"
+    (folder / "tables.tex").write_text(preamble + "\n".join(parts) + "\n\\end{document}\n", "utf-8")
+    command = [PDFLATEX, "-interaction=nonstopmode", "-halt-on-error", "tables.tex"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, timeout=300)
+    log = (folder / "tables.log").read_text("latin-1")
+    assert done.returncode == 0, re.findall(r"^!.*(?:\n.*){4}", log, re.MULTILINE)
+    return log
+
+
+TOO_LARGE = r"Overfull \\hbox.*|Float too large.*|Missing character.*"
+
+
 @pytest.mark.skipif(PDFLATEX is None, reason="pdflatex is not installed (texlive-latex-recommended brings it)")
 def test_latex_compiles_within_the_width_of_its_page(tmp_path):
     tables = [render("latex", table) for command in COMMANDS for table in tables_of(command)[0] if table.rows]
-    assert tables
-    parts = [f"{table}\n\\typeout{{TABLE {i}}}\\clearpage" for i, table in enumerate(tables)]
-    preamble = "\\documentclass{article}\n\\usepackage{array,booktabs,graphicx,longtable}\n\\begin{document}\n"
-    (tmp_path / "tables.tex").write_text(preamble + "\n".join(parts) + "\n\\end{document}\n", "utf-8")
-    command = [PDFLATEX, "-interaction=nonstopmode", "-halt-on-error", "tables.tex"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=300)
-    log = (tmp_path / "tables.log").read_text("latin-1")
-    assert done.returncode == 0, re.findall(r"^!.*(?:\n.*){4}", log, re.MULTILINE)
-    assert re.findall(r"Overfull \\hbox.*|Float too large.*|Missing character.*", log) == []
+    assert tables and re.findall(TOO_LARGE, tex_log(tables, tmp_path)) == []
+
+
+@pytest.mark.skipif(PDFLATEX is None, reason="pdflatex is not installed (texlive-latex-recommended brings it)")
+def test_latex_tables_fit_a_page_or_break(tmp_path):
+    columns = [Column("path", "module"), Column("macs", "MACs", kind="int")]
+    tables = []
+    for rows in (1, 20, 30, 36, 40, 41):
+        for notes in (0, 2, 8, 30):
+            made = [{"path": "proj", "macs": row} for row in range(rows)]
+            table = made_table(columns, made, above=notes * ["A note of some words in a sentence."])
+            tables.append(render("latex", table))
+    assert re.findall(TOO_LARGE, tex_log(tables, tmp_path)) == []
 
 
 @pytest.mark.parametrize("name", ["proj", 3 * "proj.of.a.layer.broken.into.lines."], ids=["whole", "broken"])
