@@ -71,6 +71,8 @@ def completion(shell: str) -> str:
     """Return the completion script for ``shell``, one of SHELLS: commands, options and their choices."""
     import shtab
 
+    from headcount.formulas.published import tables
+
     top = parser()
     children = top.add_subparsers(parser_class=Parser)
     for name, (module, what) in COMMANDS.items():
@@ -80,6 +82,9 @@ def completion(shell: str) -> str:
                 action.complete = shtab.FILE
             if action.dest in MODELS and action.option_strings:
                 action.choices = tuple(PRESETS)
+            if action.dest == "table":
+                # any file of a table is one too
+                action.choices = (*tables.names(), *tables.figure_names())
         children.add_parser(name, parents=[own], add_help=False, help=what, description=what)
     return shtab.complete(top, shell)
 

@@ -245,12 +245,20 @@ def _confirmed(
 ) -> Iterator[Mapping[str, int]]:
     """Iterate over the points at which the counts are those of the polynomials. Raises NoPolynomial at another.
 
-    A point at which the module cannot be built says nothing.
+    A point at which the module cannot be built says nothing; raises CannotBuild where there are only such.
     """
+    failed: CannotBuild | None = None
+    is_confirmed = False
     for point in points:
-        with suppress(CannotBuild):
+        try:
             validate_at(count, by_kind, [point])
-            yield point
+        except CannotBuild as error:
+            failed = failed or error
+            continue
+        is_confirmed = True
+        yield point
+    if failed and not is_confirmed:
+        raise failed
 
 
 def _no_polynomial(kind: str, form: sympy.Expr, names: Iterable[str]) -> str:
