@@ -226,12 +226,14 @@ def count_model(library: str, model: str) -> ModelCost:
                 return _counted(row, _count(target))
             except Exception as error:
                 reason = _phrase(error).replace(f"{folder}/", "")
+                found = re.search(r"; --([\w-]+) (\d+) (?:runs|needs less memory)$", str(error))
+                named = {found[1].replace("-", "_"): int(found[2])} if found else {}
                 advice = re.search(r"--formula-set (\w+) counts", str(error))
             if advice and not target.formula_set:
                 target = replace(target, formula_set=advice[1])
                 continue
-            asked = _asked(reason, target)
-            if not asked:
+            asked = named or _asked(reason, target)
+            if not asked or asked.items() <= target.lengths.items():
                 break
             target = replace(target, lengths={**target.lengths, **asked})
         if DOES_NOT_RUN.search(reason):

@@ -31,11 +31,11 @@ _INDEXING = """
     scatter_reduce take where
 """
 _CREATION_AND_RANDOM = """
-    _efficientzerotensor arange bartlett_window bernoulli binomial blackman_window cauchy complex empty empty_like
-    empty_permuted empty_strided exponential eye fill full full_like geometric hamming_window hann_window kaiser_window
-    linspace log_normal logspace multinomial new_empty new_empty_strided new_full new_ones new_zeros normal
-    normal_functional ones ones_like poisson polar rand rand_like randint randint_like randn randn_like random randperm
-    range scalar_tensor tril_indices triu_indices uniform zero zeros zeros_like
+    _efficientzerotensor _sample_dirichlet arange bartlett_window bernoulli binomial blackman_window cauchy complex
+    empty empty_like empty_permuted empty_strided exponential eye fill full full_like geometric hamming_window
+    hann_window kaiser_window linspace log_normal logspace multinomial new_empty new_empty_strided new_full new_ones
+    new_zeros normal normal_functional ones ones_like poisson polar rand rand_like randint randint_like randn randn_like
+    random randperm range scalar_tensor tril_indices triu_indices uniform zero zeros zeros_like
 """
 _POINTWISE = """
     _add_relu _conj_physical _masked_scale abs acos acosh add addcdiv addcmul angle asin asinh atan atan2 atanh

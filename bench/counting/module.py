@@ -41,7 +41,9 @@ SECOND_DTYPE = "float32"
 """Type of the weights of a model that does not run in the one that was chosen for it."""
 IN_SECOND_DTYPE = "Its configuration names no type, and it does not run in bfloat16; --dtype sets one"
 WITHOUT_CACHE = "Counted with --set use_cache=false, as it does not run with its cache"
-WITH_IMAGE = "Counted with --images 1, as it does not run on text alone"
+NO_MEMORY = "can't allocate memory"
+"""Words of torch's error."""
+WITH_OTHERS = "Counted with {}, as it does not run without"
 
 
 class NotCounted(Exception):
@@ -116,6 +118,8 @@ def _count_built(
                 if str(second_error).startswith("--seq-len "):
                     # a text that has no room for an image
                     shown = second_error
+                elif NO_MEMORY in str(second_error) and second.failure:
+                    shown = UserCodeError(str(second.failure(second_error)))
                 continue
             reason = str(error).partition("; ")[0]
             return replace(second, notes=(*second.notes, f"{note}: {reason}")), options, model, found
@@ -124,13 +128,16 @@ def _count_built(
 
 
 def _alternatives(target: Target, built: Built) -> Iterator[tuple[Target, str]]:
-    """Iterate over targets with another type, no cache or an image, where the user has set none; each with its note."""
+    """Iterate over targets with another type, no cache or other inputs, where the user has set none; with a note."""
     if built.has_chosen_dtype:
         yield replace(target, dtype=SECOND_DTYPE), IN_SECOND_DTYPE
     if built.has_cache and "use_cache" not in target.settings:
         yield replace(target, settings={**target.settings, "use_cache": False}), WITHOUT_CACHE
-    if "--images 1" in built.absent:
-        yield replace(target, lengths={**target.lengths, "images": 1}), WITH_IMAGE
+    for lengths, inputs in built.others():
+        options = [f"--{name.replace('_', '-')} {size}" for name, size in lengths.items() if size]
+        note = WITH_OTHERS.format(" ".join([*options, *(f"--input {text}" for text in inputs)]))
+        kept = {name: size for name, size in {**target.lengths, **lengths}.items() if size}
+        yield replace(target, lengths=kept, inputs=(*target.inputs, *inputs)), note
 
 
 def _measure(columns: Sequence[str], *run: Any) -> tuple[dict[str, int | Unknown], list[str]]:

@@ -7,6 +7,7 @@ import contextlib
 import inspect
 import logging
 import os
+import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +30,7 @@ from headcount.bench.targets.config_data import (
     read_json,
     restrict,
 )
+from headcount.bench.targets.input_search import NO_VALUES, trial_error
 from headcount.bench.targets.latents import LatentInputs
 from headcount.bench.targets.model_inputs import Inputs, reads_text
 from headcount.bench.targets.user_code import Built, UserCodeError
@@ -41,6 +43,8 @@ AUTO_CLASSES = (
 """Auto classes of transformers, tried in order for a configuration file that names no class."""
 DEFAULT_DTYPE = "bfloat16"
 """Type of the weights where neither the user nor the configuration gives one: some models run in no wider type."""
+TEXTS = (8, 16, 32)
+"""Lengths of texts on which a model that does not run is tried."""
 TIMEOUT_S = float(os.environ.get("HF_HUB_DOWNLOAD_TIMEOUT") or 1)
 """Timeout of the hub in seconds. The name server of a machine without network may take far longer."""
 
@@ -84,9 +88,14 @@ def build_from_config(
     model.eval()
     weights = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     kind = LatentInputs if name == "diffusers" else Inputs
-    maker = kind(model, settings, lengths, inputs, weights, lambda: _preprocessor(path, source))
-    with _one_line("inputs"):
-        getattr(maker, name)()
+
+    def make(lengths: Mapping[str, int]) -> Inputs:
+        maker = kind(model, settings, lengths, inputs, weights, lambda: _preprocessor(path, source))
+        with _one_line("inputs"):
+            getattr(maker, name)()
+        return maker
+
+    maker = make(lengths)
     made = f"{type(model).__name__} of {name} {package.__version__}, {str(weights).removeprefix('torch.')}"
     versions = {name: package.__version__}
     if source.startswith("hf:"):
@@ -97,24 +106,96 @@ def build_from_config(
     window, absent = _own_window(settings), tuple(maker.absent)
     has_cache = getattr(settings, "use_cache", False) is True
     made_inputs = maker.finish()
-    failure = partial(_failure, model, name, made_inputs, maker.refusal)
-    return Built(model, (), made_inputs, tuple(notes), versions, window, absent, is_chosen, has_cache, failure)
+    trials = _Trials(maker, make)
+    failure, others = partial(_failure, name, trials), trials.others
+    return Built(model, (), made_inputs, tuple(notes), versions, window, absent, is_chosen, has_cache, failure, others)
 
 
-def _failure(
-    model: nn.Module, library: str, inputs: Mapping[str, Any], refusal: str | None, error: BaseException
-) -> str | None:
-    """Return why the library itself does not run a model, which raised ``error``; None where that is not known.
+class _Trials:
+    """Trial runs of a model that does not run: with other lengths, layouts and optional inputs."""
 
-    ``refusal`` is what trial runs say.
+    def __init__(self, maker: Inputs, make: Callable[[Mapping[str, int]], Inputs]) -> None:
+        self.maker, self._make = maker, make
+        self._has_others = False
+        # that of the inputs themselves first
+        self._errors: list[str | None] = []
+
+    def others(self) -> Iterator[tuple[Mapping[str, int | None], tuple[str, ...]]]:
+        """Iterate over lengths that the user has not set, and texts of --input, with which the model may run.
+
+        A length of None is dropped.
+        """
+        maker = self.maker
+        if "--images 1" in maker.absent:
+            yield {"images": 1}, ()
+        for name in ("image_size", "audio"):
+            if name not in maker.lengths and (length := self.length_that_runs(name)):
+                yield {name: length}, ()
+        if type(maker) is Inputs and (found := maker.search_all()):
+            self._has_others = True
+            changed = {name: _text(one) for name, one in found.items() if _text(one) != _text(maker.tensors.get(name))}
+            # a given image has no other size
+            lengths = {"image_size": None} if "pixel_values" in changed else {}
+            yield lengths, tuple(f"{name}={text}" for name, text in changed.items())
+
+    def length_that_runs(self, name: str, to_its_end: bool = False) -> int | None:
+        """Return a length with which the model runs, or comes to where it reads values; None where no other does."""
+        if name not in self.maker.used:
+            return None
+        self._errors = self._errors or [trial_error(self.maker.model, self.maker.tensors)]
+        for length in self.maker.other_lengths(name):
+            with contextlib.suppress(UserCodeError):
+                error = trial_error(self.maker.model, self._make({**self.maker.lengths, name: length}).finish())
+                if error is None or not to_its_end and error == NO_VALUES != self._errors[0]:
+                    return length
+                self._errors.append(error)
+        return None
+
+    def failure(self) -> str | None:
+        """Return the error that several lengths raise alike, of the part that reads a text alone, or of the only input.
+
+        None where it may be that of the inputs, and where they are several.
+        """
+        named = self.maker.model.named_modules()
+        path, part = next(
+            ((path, part) for path, part in named if "input_ids" in self.maker.tensors and reads_text(part)), ("", None)
+        )
+        if part is not None:
+            self._errors = [trial_error(part, {"input_ids": torch.ones(1, size, dtype=torch.long)}) for size in TEXTS]
+        elif len(self.maker.tensors) > 1 or self.maker.has_given or self._has_others:
+            return None
+        # the sizes of a tensor stand in brackets
+        kinds = [re.sub(r"\[.*?\]", "", error or NO_VALUES) for error in self._errors]
+        number = kinds.count(kinds[0]) if kinds and kinds[0] != NO_VALUES else 0
+        where = f"{path or 'it'} on texts" if part is not None else "this configuration, with inputs"
+        reason = str(self._errors and self._errors[0]).rpartition(" [")[0].splitlines()
+        return f"{where} of {number} lengths: {reason[0].rstrip('.')}" if number > 2 else None
+
+
+def _text(tensor: Tensor | None) -> str:
+    return "" if tensor is None else f"{','.join(map(str, tensor.shape))}:{str(tensor.dtype).removeprefix('torch.')}"
+
+
+def _failure(library: str, trials: _Trials, error: BaseException) -> str | None:
+    """Return why a model does not run, which raised ``error``: its library itself does not run it, or a length.
+
+    None where that is not known.
     """
+    text = str(error).partition("; ")[0]
     while error.__cause__:
         error = error.__cause__
-    reason = refusal or _failure_of_code(library, error)
-    # trial runs choose inputs of diffusers, and layers may refuse those that were found
+    # what trial runs say
+    reason = trials.maker.refusal or _failure_of_code(library, error)
     if library == "transformers":
-        reason = reason or _failure_of_text(model) or _failure_of_channels(inputs, error)
-    return reason and f"{library} itself does not run {reason}; --set FIELD=VALUE may help"
+        reason = reason or trials.failure()
+    if reason:
+        return f"{library} itself does not run {reason}; --set FIELD=VALUE may help"
+    if "allocate memory" in str(error) and (side := trials.maker.image_side):
+        return f"{text}; --image-size {side // 2} needs less memory"
+    for name in trials.maker.lengths:
+        if length := trials.length_that_runs(name, to_its_end=True):
+            return f"{text}; --{name.replace('_', '-')} {length} runs"
+    return None
 
 
 def _failure_of_code(library: str, error: BaseException) -> str | None:
@@ -126,42 +207,6 @@ def _failure_of_code(library: str, error: BaseException) -> str | None:
     lacks_field = isinstance(error, AttributeError) and type(error.obj).__module__.startswith(f"{library}.")
     lacks_any = says_so or calls_nothing or lacks_field
     return f"this configuration: {type(error).__name__}: {error}".rstrip(".") if lacks_any else None
-
-
-def _failure_of_channels(inputs: Mapping[str, Any], error: BaseException) -> str | None:
-    """Return which convolution reads other channels than it has. Those of its first layers alone are of the inputs."""
-    given = [value.shape for value in inputs.values() if isinstance(value, Tensor)]
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        layer, tensor = frame.f_locals.get("self"), frame.f_locals.get("input")
-        if isinstance(layer, nn.modules.conv._ConvNd) and isinstance(tensor, Tensor) and tensor.shape not in given:
-            if tensor.dim() == layer.weight.dim() and tensor.shape[1] != layer.in_channels:
-                return f"this configuration: a convolution of {layer.in_channels:,} channels reads {tensor.shape[1]:,}"
-    return None
-
-
-def _failure_of_text(model: nn.Module) -> str | None:
-    """Return why a model of texts, or its part that reads text alone, does not run on its library's own dummy inputs.
-
-    None where it runs, where there is none, and where it reads values that tensors on meta do not have.
-    """
-    of_library = ((path, part) for path, part in model.named_modules() if hasattr(part, "dummy_inputs"))
-    path, part = next(((path, part) for path, part in of_library if reads_text(part)), ("", None))
-    is_text = "input_ids" in inspect.signature(model.forward).parameters
-    if part is None or not is_text or not all(weight.is_meta for weight in part.parameters()):
-        return None
-    inputs = {name: tensor.to("meta") for name, tensor in part.dummy_inputs.items()}
-    try:
-        with torch.no_grad():
-            part(**inputs)
-    except NotImplementedError:
-        # torch has no rule for an operation on meta, which says nothing of the library
-        return None
-    except Exception as error:
-        if "meta" in str(error):
-            return None
-        reason = f"{type(error).__name__}: {error}".splitlines()[0].rstrip(".")
-        return f"{path or 'it'} on its own dummy inputs: {reason}"
-    return None
 
 
 class _IntegersWithValues(TorchFunctionMode):

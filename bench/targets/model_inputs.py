@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from headcount.bench.contractions.modules import outer_paths
+from headcount.bench.targets.input_search import Candidate, Candidates, Search
 from headcount.bench.targets.user_code import UserCodeError
 
 MAX_TOKENS = 1000
@@ -20,10 +21,8 @@ IMAGE_SIZE = 224
 """Height and width of an image in pixels where neither the user nor the configuration gives them."""
 SAMPLING_RATE, FRAME_RATE = 16_000, 100
 """Samples and spectra of a second of sound, where the configuration does not give them."""
-MAX_CHANNELS = 2
-"""Channels of a sound at most; a convolution of more channels reads spectra."""
-BINS = 128
-"""Numbers of a spectrum that is read as an image, where the configuration does not give them."""
+WIDTH = 128
+"""Numbers of a spectrum, and of any other place, until the layer that reads it is known."""
 FRAMES = 16
 """Frames of a video where the configuration does not give them."""
 
@@ -38,28 +37,11 @@ _SOUND_WIDTHS = (
     "num_mel_bins", "input_feat_per_channel", "feature_projection_input_dim", "input_feat_size", "mel_bins", "n_mels",
 )  # fmt: skip
 """Fields of the numbers of a spectrum."""
-REGIONS = 36
-"""Regions of an image that a detector finds, as in the papers of models that read them."""
-_FEATURES: dict[str, tuple[int | str, ...]] = {
-    "visual_feats": (REGIONS, "visual_feat_dim"), "visual_pos": (REGIONS, "visual_pos_dim"),
-    "task_inputs": ("task_seq_len",), "state": ("max_state_dim",),
-    "states": ("seq_len", "state_dim"), "actions": ("seq_len", "act_dim"), "rewards": ("seq_len", 1),
-    "returns_to_go": ("seq_len", 1),
-}  # fmt: skip
-"""Inputs that another model or a processor makes, with their sizes after the batch: numbers, --seq-len and fields."""
-_INDICES: dict[str, tuple[int | str, ...]] = {
-    "bbox": ("seq_len", 4),
-    "timesteps": ("seq_len",),
-    "classes_structure": (),
-}
-"""The same of inputs that are whole numbers."""
-
-
 _RETURNS = "which returns (module, inputs)"
-
-
-class _Reached(Exception):
-    """An input has reached the layer that was watched."""
+_WAVES = ("Bt", "Bat", "BfC")
+_SPECTRA = ("BCT", "BfC", "B1fC", "BgC")
+"""Layouts of a sound, the likeliest first: B batch, a channels, t samples, C numbers of a spectrum, T, f and g spectra.
+"""
 
 
 class Inputs:
@@ -80,16 +62,21 @@ class Inputs:
     ) -> None:  # fmt: skip
         self.model, self.config, self.lengths, self.dtype = model, config, lengths, dtype
         self.preprocessor = preprocessor
-        if type(model).forward is nn.Module.forward:
-            raise UserCodeError(f"{type(model).__name__} has no forward; FILE.py:FUNCTION, {_RETURNS}, counts a part")
         self.signature = inspect.signature(model.forward)
+        kinds = {one.kind for one in self.signature.parameters.values()}
+        # that of torch, and those of diffusers that raise an error, take any inputs
+        if kinds <= {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
+            raise UserCodeError(f"{type(model).__name__} has no forward; FILE.py:FUNCTION, {_RETURNS}, counts a part")
         self.used: set[str] = set()
         self.notes: list[str] = []
         self.absent: list[str] = []
         # why no inputs were found with which the model runs
         self.refusal: str | None = None
+        # inputs whose layouts and channels were looked for
+        self.searched: dict[str, Candidate] = {}
         names = list(self.signature.parameters)
         self.tensors: dict[str, Any] = {}
+        self.has_given = bool(given)
         for key, tensor in given.items():
             if key.isdecimal() and int(key) >= len(names) or not (key.isdecimal() or key in names):
                 raise UserCodeError(f"--input {key}: {self._signature()} has no such input")
@@ -100,12 +87,7 @@ class Inputs:
 
     def finish(self) -> dict[str, Any]:
         """Return the keyword inputs. Raise UserCodeError for what is missing, unused or too long."""
-        required = {
-            name
-            for name, one in self.signature.parameters.items()
-            if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
-        }
-        missing = [name for name in self.signature.parameters if name in required and not self._has(name)]
+        missing = [name for name in filter(self._requires, self.signature.parameters) if not self._has(name)]
         if missing or not self.tensors:
             names = f": {', '.join(missing)}" if missing else ""
             kinds = (self.signature.parameters[name].annotation for name in missing)
@@ -128,10 +110,10 @@ class Inputs:
         self._add_images(vision)
         if self._needs("pixel_values_videos"):
             self._add("pixel_values_videos", lambda: self._video(vision))
-        self._add_sound()
+        # a sound is tried together with a decoder's text
         self._add_text(vision)
-        self._add_series()
-        self._add_features()
+        self._add_sound()
+        self._add_documented()
 
     def _vision(self) -> Any:
         """Return the part of the configuration that describes images, else the configuration."""
@@ -157,7 +139,9 @@ class Inputs:
         for name in self.signature.parameters:
             is_read = name == "decoder_input_ids" or self._requires(name)
             if name.endswith("_input_ids") and is_read and not self._has(name):
-                self._add_tokens(name, "tgt_len", self._optional("seq_len"))
+                positions = first_field(self._part(name.partition("_")[0]), "max_position_embeddings")
+                length = self._optional("seq_len")
+                self._add_tokens(name, "tgt_len", min(length, positions) if length and positions else length)
 
     def _add_tokens(self, name: str, length: str, default: int | None) -> None:
         self._add(name, lambda: self._tokens(self._length(length, default), self._codebooks(name)))
@@ -173,8 +157,8 @@ class Inputs:
 
     def _ids_of(self, path: str) -> str:
         """Return the name of the token ids that the part at ``path`` reads."""
-        is_decoder = "decoder." in path and "decoder_input_ids" in self.signature.parameters
-        return "decoder_input_ids" if is_decoder else "input_ids"
+        names = (name for name in self.signature.parameters if name.endswith("_input_ids"))
+        return next((name for name in names if f"{name.removesuffix('_input_ids')}." in path), "input_ids")
 
     def _placeholder(self, *kinds: str) -> int | None:
         """Return the token that stands for a part of an image or a sound in a text."""
@@ -204,7 +188,7 @@ class Inputs:
 
     def _requires(self, name: str) -> bool:
         one = self.signature.parameters.get(name)
-        return one is not None and one.default is one.empty
+        return one is not None and one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
 
     def _add_images(self, vision: Any) -> None:
         """Add images; of a model that reads text with placeholders as many as --images asks for."""
@@ -219,10 +203,9 @@ class Inputs:
         elif "pixel_values" in taken or self._takes_patches():
             self._add_image("pixel_values", vision, 1)
         elif "flattened_patches" in taken:
-            # a patch's row and column stand before its pixels
-            width = 2 + self._first_layer("flattened_patches").in_features
             patches = first_field(vision, "seq_len", "max_num_patches")
-            self._add("flattened_patches", lambda: self._floats(self.batch, patches, width))
+            one = self._candidate(("BNC",), {"N": patches})
+            self._search({"flattened_patches": one}, self._reader("flattened_patches"))
 
     def _takes_patches(self) -> bool:
         return "grid_thw" in self.signature.parameters and "hidden_states" in self.signature.parameters
@@ -237,14 +220,11 @@ class Inputs:
             # sides are rounded to whole merged patches, as the processor does
             grid = [max(1, round(side / (patch * merge))) * merge for side in self._image_size(vision)]
             patches, channels = grid[0] * grid[1], self._channels(vision)
-            frames = first_field(vision, "temporal_patch_size")
-            width = getattr(self._first_layer(name), "in_features", channels * (frames or 1) * patch**2)
+            width = channels * (first_field(vision, "temporal_patch_size") or 1) * patch**2
             self._add(grids[0], lambda: torch.tensor([[1, *grid]] * images))
             self._add("merge_sizes", lambda: torch.tensor([merge] * images))
-            sizes: tuple[int, ...] = (width,)
-            if isinstance(self._first_layer(name), nn.Conv2d) and not self._reached(name, patches, width):
-                sizes = (channels, patch, patch)
-            self._add(name, lambda: self._floats(images * patches, *sizes))
+            one = self._candidate(("NC", "NKpp"), {"N": images * patches, "K": channels, "p": patch}, width)
+            self._search({name: one}, self._reader(name))
             return patches
         if "spatial_shapes" in self.signature.parameters:
             patch = self._patch(vision)
@@ -255,21 +235,11 @@ class Inputs:
             self._add("spatial_shapes", lambda: torch.tensor([grid] * images))
             return patches
         has_frames = first_field(vision, "tubelet_size", "num_frames") is not None
-        self._add(name, lambda: self._video(vision) if has_frames else self._grouped(name, vision, number))
+        self._add(name, lambda: self._video(vision) if has_frames else self._image(vision, number))
         if "target_sizes" in self.signature.parameters:
             grid = [max(1, side // self._patch(vision)) for side in self._image_size(vision)]
             self._add("target_sizes", lambda: torch.tensor([grid] * images))
         return None
-
-    def _grouped(self, name: str, vision: Any, number: int) -> Tensor:
-        """Return images, with an axis for those of a text, or for two that are compared, where the model reads such."""
-        image, layer = self._image(vision, number), self._first_layer(name)
-        if isinstance(layer, nn.Conv2d) and not self._reached(name, *image.shape):
-            for pair in (1, 2):
-                sizes = (self.batch, number * pair, *image.shape[1:])
-                if self._reached(name, *sizes):
-                    return self._floats(*sizes)
-        return image
 
     def _patch(self, vision: Any) -> int:
         patch = first_field(vision, "patch_size")
@@ -292,6 +262,8 @@ class Inputs:
     def _add_sound(self) -> None:
         """Add sound where the model needs it, or where --audio asks for some; with placeholders in a text."""
         names = [name for name in _SOUNDS if name in self.signature.parameters]
+        # of several that a model passes on, the one that its encoder takes
+        names.sort(key=lambda name: not any(name in _parameters(part) for part in self.model.children()))
         if not names:
             return
         reads_text = "input_ids" in self.signature.parameters
@@ -303,87 +275,62 @@ class Inputs:
             if not any(map(self._has, names)):
                 self.absent.append("--audio 30")
             return
-        for name in names:
-            if self._requires(name) or name == names[0]:
-                self._add(name, lambda name=name: self._sound(name, part or self.config, seconds or 1))
-        sound = self.tensors[names[0]]
-        frames = sound.shape[-1] if self._sound_layout(names[0]) == "channels" else sound.shape[1]
-        self._add("audio_mel_mask", lambda: torch.zeros(self.batch, frames, dtype=torch.bool))
-        for name in (f"{names[0]}_mask", "feature_attention_mask"):
-            self._add(name, lambda: torch.ones(self.batch, frames, dtype=torch.long))
+        wanted = [name for name in names if self._requires(name) or name == names[0]]
+        sounds = {name: self._sound(name, part or self.config, seconds or 1) for name in wanted}
+        masks = ["audio_mel_mask", f"{names[0]}_mask", "feature_attention_mask"]
+        for name in filter(self._requires, masks):
+            self._add(name, partial(self._sound_mask, name, sounds[names[0]].sizes["M"]))
         self._add("is_longer", lambda: torch.zeros(self.batch, 1, dtype=torch.bool))
+        self._search(sounds, self._reader(names[0]) if len(wanted) == 1 else self.model)
+        for name in masks:
+            sound = self.searched.get(names[0])
+            frames = sound and next(sound.sizes[axis] for axis in sound.axes if axis in "tTfg")
+            self._add(name, partial(self._sound_mask, name, frames or self.tensors[names[0]].shape[-1]))
         if reads_text and placeholder is not None:
             given = {name: one for name, one in self.tensors.items() if name != "input_ids"}
             self._place(placeholder, 1, self._tokens_of("get_audio_features", given), "sound")
 
-    def _sound_layout(self, name: str) -> str:
-        """Return "samples", "channels" or "frames": what the first layer that reads a sound takes.
-
-        Samples of a wave; spectra as channels of a convolution over time; spectra one after the other.
-        """
-        layer = self._first_layer(name)
-        if name == "input_values" and "input_features" in self.signature.parameters:
-            return "samples"
-        if not isinstance(layer, nn.Conv1d):
-            return "frames"
-        if layer.in_channels <= MAX_CHANNELS:
-            return "samples"
-        return "frames" if self._reached(name, 1, FRAME_RATE, layer.in_channels) else "channels"
-
-    def _reached(self, name: str, *sizes: int) -> bool:
-        """Return whether an input of these sizes reaches the layer that reads it, with the width of that layer."""
-        layer, seen = self._first_layer(name), []
-
-        def stop(_: nn.Module, args: tuple) -> None:
-            seen.append(tuple(args[0].shape))
-            raise _Reached
-
-        inputs = {name: torch.ones(sizes, dtype=self.dtype, device="meta")}
-        with layer.register_forward_pre_hook(stop), suppress(Exception), torch.no_grad():
-            reader = self._reader(name)
-            taken = {key: one for key, one in self.tensors.items() if key in _parameters(reader)}
-            reader(**{**taken, **inputs})
-        if isinstance(layer, nn.Linear):
-            return bool(seen) and seen[0][-1] == layer.in_features
-        return bool(seen) and len(seen[0]) == layer.weight.dim() and seen[0][1] == layer.in_channels
-
-    def _first_layer(self, name: str) -> nn.Module | None:
-        kinds = nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.ConvTranspose1d | nn.Linear
-        layers = [part for part in self._reader(name).modules() if isinstance(part, kinds)]
-        # a part for text may stand before the one that reads a wave
-        of_waves = (part for part in layers if isinstance(part, nn.Conv1d) and part.in_channels <= MAX_CHANNELS)
-        first = layers[0] if layers else None
-        is_wave = name == "input_values" and not isinstance(first, nn.Conv2d)
-        return next(of_waves, first) if is_wave else first
+    def _sound_mask(self, name: str, frames: int) -> Tensor:
+        """Return a mask of a whole sound: ones, or zeros where it marks what is left out."""
+        if name == "audio_mel_mask":
+            return torch.zeros(self.batch, frames, dtype=torch.bool)
+        return torch.ones(self.batch, frames, dtype=torch.long)
 
     def _reader(self, name: str) -> nn.Module:
         """Return the outermost part that reads an input and no text."""
         names = ((part, _parameters(part)) for part in self.model.modules())
         return next((part for part, taken in names if name in taken and "input_ids" not in taken), self.model)
 
-    def _sound(self, name: str, config: Any, seconds: int) -> Tensor:
-        """Return sound: a wave (batch, samples) or (batch, channels, samples), or spectra over time."""
-        layout, layer = self._sound_layout(name), self._first_layer(name)
-        if "audio" not in self.lengths and not first_field(config, "max_source_positions", "spec_size", "max_length"):
+    def _sound(self, name: str, config: Any, seconds: int) -> Candidate:
+        """Return sound: a wave, or spectra over time."""
+        fixed = first_field(config, "max_source_positions", "spec_size", "max_length")
+        if "audio" not in self.lengths and not fixed:
             self.notes.append(f"{seconds} s of sound; --audio N gives it another length")
-        if layout == "samples":
-            samples = seconds * (first_field(config, "sampling_rate", "sample_rate") or SAMPLING_RATE)
-            channels = [] if self._reached(name, 1, samples) else [getattr(layer, "in_channels", 1)]
-            return self._floats(self.batch, *channels, samples)
         width = next((found for field in _SOUND_WIDTHS if (found := _find(config, field))), None)
-        if isinstance(layer, nn.Linear) and "input_ids" not in _parameters(self._reader(name)):
-            # it may read several spectra at once, which the model itself may put together
-            is_read = width and self._reached(name, 1, FRAME_RATE, width)
-            width = width if is_read else layer.in_features
-        width = width or (BINS if isinstance(layer, nn.Conv2d) else layer.weight.shape[1])
         positions, spectrum = first_field(config, "max_source_positions"), first_field(config, "spec_size")
+        frames = seconds * FRAME_RATE
+        rate = first_field(config, "sampling_rate", "sample_rate") or SAMPLING_RATE
+        sizes = {"t": seconds * rate, "a": first_field(config, "audio_channels") or 1, "1": 1}
+        sizes |= {"T": 2 * positions if positions else frames, "f": frames, "g": frames // 2}
         if spectrum:
             # time is folded into the rows of an image
-            return self._floats(self.batch, 1, spectrum**2 // width, width)
-        frames = seconds * FRAME_RATE
-        if layout == "channels":
-            return self._floats(self.batch, width, 2 * positions if positions else frames)
-        return self._floats(self.batch, first_field(config, "max_length") or frames, width)
+            sizes["f"] = spectrum**2 // width
+        elif "audio" not in self.lengths:
+            sizes["f"] = first_field(config, "max_length") or frames
+        is_wave = name == "input_values"
+        # M is the length of a mask
+        sizes["M"] = sizes["t" if is_wave else "T" if positions else "f"]
+        return self._candidate(_WAVES if is_wave else _SPECTRA, sizes, width)
+
+    def _search(self, candidates: Candidates, reader: nn.Module) -> None:
+        """Add inputs, each of the first layout that the reader takes, with its channels."""
+        wanted = {name: one for name, one in candidates.items() if name in self.signature.parameters}
+        wanted = {name: one for name, one in wanted.items() if not self._has(name)}
+        if any(len(one.layouts) > 1 or "C" in one.axes for one in wanted.values()):
+            given = {key: one for key, one in self.tensors.items() if key in _parameters(reader)}
+            wanted = Search(reader, given, self.dtype, {}, self._widths()).fit(wanted)
+        self.searched |= wanted
+        self.tensors |= {name: one.make(self.dtype) for name, one in wanted.items()}
 
     def _tokens_of(self, method: str, inputs: Mapping[str, Any]) -> int:
         """Return the tokens that the library's ``method`` makes of a sound of a text; 1 where it puts them itself."""
@@ -415,60 +362,127 @@ class Inputs:
         if length < taken:
             raise UserCodeError(f"--seq-len {length}: {what} of {tokens} tokens: the least is {taken}")
 
-    def _add_series(self) -> None:
-        """Add the past of a series of numbers."""
-        config, length = self.config, first_field(self.config, "context_length")
-        if length is None:
-            return
-        length += max(first_field(config, "lags_sequence") or [0])
-        width = first_field(config, "num_input_channels", "input_size") or 1
-        width = () if width == 1 and first_field(config, "num_input_channels") is None else (width,)
-        self._add("past_values", lambda: self._floats(self.batch, length, *width))
-        if times := first_field(config, "num_time_features"):
-            self._add("past_time_features", lambda: self._floats(self.batch, length, times))
-        if self._requires("past_observed_mask"):
-            self._add("past_observed_mask", lambda: self._floats(self.batch, length, *width))
-        if self._requires("past_values_padding"):
-            self._add("past_values_padding", lambda: torch.zeros(self.batch, length, dtype=torch.long))
-        if self._requires("freq"):
-            self._add("freq", lambda: torch.zeros(self.batch, 1, dtype=torch.long))
-
-    def _add_features(self) -> None:
-        """Add what another model or a processor makes: features, boxes, embeddings, and masks that are required."""
-        for table, make in ((_FEATURES, self._floats), (_INDICES, partial(torch.ones, dtype=torch.long))):
-            for name, fields in table.items():
-                if name in self.signature.parameters and not self._has(name):
-                    sizes = [self._size(one) for one in fields]
-                    if None not in sizes:
-                        self._add(name, partial(make, self.batch, *sizes))
+    def _add_documented(self) -> None:
+        """Add what is required besides images, sounds and texts; all that is documented where there is nothing else."""
         if "image_embeds_position_mask" in self.signature.parameters:
             # the places of an image in a text without a token for them
             tokens, length = self.config.latent_query_num, self._length("seq_len")
             self._check_places(length, tokens + 1, tokens, "1 image")
             places = (torch.arange(length) < tokens).long().repeat(self.batch, 1)
             self._add("image_embeds_position_mask", lambda: places)
-        for name in filter(self._requires, self.signature.parameters):
+        is_empty = not self.tensors and not any(map(self._requires, self.signature.parameters))
+        found = {}
+        for name in self.signature.parameters:
             ids = self.tensors.get(name.replace("attention_mask", "input_ids"))
-            if name.endswith(("embeds", "latents", "hidden_states")):
-                self._add(name, lambda name=name: self._embeddings(name))
-            elif name.endswith("attention_mask") and ids is not None:
-                self._add(name, partial(torch.ones_like, ids))
+            is_needed = self._requires(name) or is_empty and "optional" not in (self._documentation(name) or "optional")
+            if not is_needed or self._has(name):
+                continue
+            if name.endswith("attention_mask") and ids is not None:
+                self.tensors[name] = torch.ones_like(ids)
+            elif one := self._documented(name):
+                found[name] = one
+        self._search(found, self.model)
 
-    def _size(self, one: int | str) -> int | None:
-        """Return a size: a number, the length of the text, or a field of the configuration; None where it has none."""
-        if isinstance(one, int):
-            return one
+    def _documentation(self, name: str) -> str:
+        """Return the type and the shape of an input in the documentation of ``forward``; empty where it has none."""
+        found = re.search(rf"^ *{name} \((.* of shape .*)", self.model.forward.__doc__ or "", re.MULTILINE)
+        return found[1] if found else ""
+
+    def _documented(self, name: str) -> Candidate | None:
+        """Return an input in the sizes that its documentation gives: numbers, fields of the configuration, a length.
+
+        None where nothing says that it is a tensor. The first size is that of the batch.
+        """
+        kind, _, shape = self._documentation(name).replace("{0}", "batch_size, sequence_length").partition(" of shape ")
+        if not shape:
+            if name.endswith("mask"):
+                return self._candidate(("BS:bool", "BS1:bool", "B1:bool"), {"1": 1})
+            kind = self.signature.parameters[name].annotation
+            is_tensor = self._requires(name) and ("Tensor" in str(kind) or kind is inspect.Parameter.empty)
+            return self._candidate(("BCS", "BSC", "BS", "BC"), {}) if is_tensor else None
+        dtype = "long" if "Long" in kind or "Int" in kind else "bool" if "Bool" in kind else ""
+        sizes, channels, axes = {}, None, "B"
+        sides = (
+            dict(zip(("height", "width"), self._image_size(self._vision()), strict=True)) if "height" in shape else {}
+        )
+        _, *words = re.sub(r"[`'()\[\]]", "", re.split(r"[)\]][`':,]", shape)[0]).split(",")
+        words = [word.strip() for word in words if word.strip()]
+        # the text that goes with an input may have a length of its own
+        sides["sequence_length"] = first_field(self.config, f"{name.partition('_')[0]}_seq_len")
+        for axis, word in enumerate(words):
+            size = (
+                int(word) if word.isdecimal() else sides.get(word) or _find(self.config, word.removeprefix("config."))
+            )
+            if not isinstance(size, int) and "S" not in axes and "dim" not in word:
+                axes += "S"
+            elif not dtype and axis == len(words) - 1:
+                axes, channels = axes + "C", size if isinstance(size, int) else None
+            elif isinstance(size, int):
+                axes, sizes[str(axis)] = axes + str(axis), size
+            else:
+                return None
+        layouts = ("BS", "BC") if axes == "BS" and not dtype else (f"{axes}:{dtype}" if dtype else axes,)
+        return self._candidate(layouts, sizes, channels)
+
+    def _widths(self) -> list[int]:
+        fields = self.config.get_text_config().to_dict().items() if hasattr(self.config, "to_dict") else ()
+        return [size for name, size in fields if name in ("hidden_size", "d_model") and type(size) is int]
+
+    def _candidate(self, layouts: tuple[str, ...], sizes: Mapping[str, int], channels: int | None = None) -> Candidate:
+        """Return an input whose layout and channels are looked for. S is the length of the text, or of a series."""
+        if any("S" in layout for layout in layouts):
+            sizes = {**sizes, "S": self._series_length()}
+        return Candidate(layouts, layouts[0], channels or WIDTH, channels is not None, {"B": self.batch, **sizes})
+
+    def _series_length(self) -> int:
+        """Return the length of the text, or of the past of a series."""
+        past = first_field(self.config, "context_length")
+        if past and "seq_len" not in self.lengths:
+            return past + max(first_field(self.config, "lags_sequence") or [0])
         text = next((self.tensors[name] for name in ("input_ids", "inputs_embeds") if name in self.tensors), None)
-        if one == "seq_len":
-            return self._length(one) if text is None else _text_length(text)
-        return first_field(self.config, one)
+        return self._length("seq_len") if text is None else _text_length(text)
 
-    def _embeddings(self, name: str) -> Tensor:
-        """Return embeddings of the width that the first layer reads: the last axis, or a convolution's channels."""
-        layer, length = self._first_layer(name), self._length("seq_len")
-        if isinstance(layer, nn.Conv1d | nn.ConvTranspose1d):
-            return self._floats(self.batch, layer.in_channels, length)
-        return self._floats(self.batch, length, getattr(layer, "in_features", None) or self.config.hidden_size)
+    @property
+    def image_side(self) -> int | None:
+        """The longest side of an image in pixels; None without one."""
+        image = self.tensors.get("pixel_values")
+        return max(image.shape[-2:]) if isinstance(image, Tensor) else None
+
+    def other_lengths(self, name: str) -> Iterator[int]:
+        """Iterate over other values of a length that the inputs have, the likeliest first."""
+        if name == "audio":
+            yield from (2, 3, 5, 10, 30)
+        elif name == "seq_len":
+            yield from (self.lengths[name] * 4**power for power in range(1, 6))
+        elif side := self.image_side:
+            patch = _find(self.config, "patch_size") or IMAGE_SIZE // 7
+            patch = patch if isinstance(patch, int) else patch[-1]
+            yield from ((side // patch + more) * patch for more in range(1, 9))
+            yield from (side // 2, 2 * side, 3 * side, 4 * side)
+
+    def search_all(self) -> dict[str, Tensor] | None:
+        """Return inputs with which the model runs, of other layouts and optional ones too; None where none do."""
+        images = {name: self.tensors[name] for name in _IMAGES if isinstance(self.tensors.get(name), Tensor)}
+        changed = {**self.searched, **{name: self._any_image(one) for name, one in images.items() if one.dim() == 4}}
+        optional = {}
+        for name in self.signature.parameters:
+            if name in self.tensors or name in ("labels", "inputs_embeds", "decoder_inputs_embeds"):
+                continue
+            with suppress(UserCodeError):
+                one = self._any_image(self._image(self._vision())) if name == "pixel_values" else self._documented(name)
+                optional |= {name: one} if one else {}
+        given = {name: one for name, one in self.tensors.items() if name not in changed}
+        search = Search(self.model, given, self.dtype, optional, self._widths())
+        found = search.fit(changed)
+        return {name: one.make(self.dtype) for name, one in found.items()} if search.is_run else None
+
+    def _any_image(self, image: Tensor) -> Candidate:
+        """Return an image with an axis for those of a text, or for two that are compared, or without it."""
+        number, channels, height, width = image.shape
+        sizes = {"N": number, "H": height, "W": width, "2": 2, "n": number // self.batch}
+        # or as many patches as the positions of another input
+        patches = ("BSC",) if "seq_len" in self.lengths else ()
+        return self._candidate(("NCHW", "BnCHW", "B2CHW", *patches), sizes, channels)
 
     def timm(self) -> None:
         """Add the image."""

@@ -8,7 +8,7 @@ import os
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.machinery import PathFinder
@@ -43,7 +43,8 @@ class Built:
     layers sees, of a configuration that states it. ``absent``: options that add inputs which the model takes and does
     not have here. ``has_chosen_dtype``: neither the user nor the configuration names the type of the weights.
     ``has_cache``: the configuration says that it fills a cache. ``failure`` returns of the error that it raised why its
-    library itself does not run it; None where that is not known.
+    library itself does not run it; None where that is not known. ``others`` iterates over lengths and texts of --input
+    with which it may run instead.
     """
 
     module: "nn.Module"
@@ -56,6 +57,7 @@ class Built:
     has_chosen_dtype: bool = False
     has_cache: bool = False
     failure: Callable[[BaseException], str | None] | None = None
+    others: Callable[[], Iterator[tuple[Mapping[str, int | None], tuple[str, ...]]]] = lambda: iter(())
 
     @property
     def call(self) -> "tuple[nn.Module, tuple, dict[str, Any]]":

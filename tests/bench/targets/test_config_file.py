@@ -2,6 +2,7 @@
 
 import json
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from headcount.bench.counting.devices import FAKE
 from headcount.bench.errors import EnvironmentMissing
 from headcount.bench.targets import config_file
 from headcount.bench.targets.config_file import build_from_config
+from headcount.bench.targets.model_inputs import Inputs
 from headcount.bench.targets.user_code import UserCodeError
 from tests.bench.targets.conftest import LLAMA, LLAVA, VISION, write
 
@@ -86,8 +88,6 @@ def test_window_of_a_configuration(build):
 
 
 def test_class_of_a_library_that_is_no_module():
-    from types import SimpleNamespace
-
     package = SimpleNamespace(Scheduler=dict, __version__="1")
     with pytest.raises(EnvironmentMissing, match="diffusers 1 has no model 'Scheduler'"):
         config_file._from_diffusers(package, {"_class_name": "Scheduler"}, {}, None, [])
@@ -105,8 +105,6 @@ def test_class_of_a_library_that_is_no_module():
         (LLAMA, {"inputs": {"ids": torch.ones(1, 13)}}, "^--input ids: .* has no such input"),
         (GPT2, {"lengths": {"seq_len": 32}}, "^input_ids has 32 tokens, and transformer.wpe has 31 positions"),
         ({**BERT, "model_type": "opt"}, {"lengths": {"seq_len": 34}}, "has 34 tokens, .* has 33 positions"),
-        ({"model_type": "seggpt", **VISION}, {"lengths": {}},
-         r"that no configuration gives: prompt_pixel_values, .*; add --input prompt_pixel.*=SIZES, .*FILE.py:FUNCTION"),
         ({"model_type": "decision_transformer", "hidden_size": 20, "n_layer": 1}, {"lengths": {}}, "--seq-len, or"),
         (LLAVA, {"lengths": {"seq_len": 9, "images": 1}}, "^--seq-len 9: 1 image of 9 tokens: the least is 10"),
         ({"model_type": "llava_next"}, {"lengths": {**LENGTH, "images": 1}}, "are tiled: add --input pixel_values="),
@@ -274,7 +272,7 @@ def test_model_without_attention_does_not_fill_its_cache(count):
     note = "Counted with --set use_cache=false, as it does not run with its cache: a run with weights that have no "
     assert any(one.startswith(note) for one in found.notes)
     assert not any("use_cache" in one for one in without.notes)
-    with pytest.raises(UserCodeError, match="itself does not run it on its own dummy inputs: ValueError: `get_seq"):
+    with pytest.raises(UserCodeError, match="itself does not run it on texts of 3 lengths: ValueError: `get_seq"):
         count(BAMBA, {"use_cache": True}, lengths=LENGTH)
 
 
@@ -298,7 +296,7 @@ SECTIONS = dict(
     ],
 )
 def test_model_that_its_library_does_not_run(count, config, part, reason):
-    message = f"^transformers itself does not run {part} on its own dummy inputs: {reason}.*; --set FIELD=VALUE"
+    message = f"^transformers itself does not run {part} on texts of 3 lengths: {reason}.*; --set FIELD=VALUE"
     with pytest.raises(UserCodeError, match=message):
         count(config, lengths=LENGTH)
 
@@ -328,7 +326,8 @@ def test_library_says_what_it_lacks(forward, reason):
     try:
         forward(None)
     except Exception as error:
-        found = config_file._failure(torch.nn.Identity(), "diffusers", {}, None, error)
+        trials = SimpleNamespace(maker=SimpleNamespace(refusal=None, lengths={}))
+        found = config_file._failure("diffusers", trials, error)
     says = f"diffusers itself does not run this configuration: {reason}; --set FIELD=VALUE may help"
     assert found == (reason and says)
 
@@ -345,22 +344,24 @@ class Widths(torch.nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("widths", "reason"),
+    ("widths", "given", "reason"),
     [
-        ((3, 7, 7), None),
-        ((3, 7, 11), "this configuration: a convolution of 11 channels reads 7"),
+        ((3, 7, 7), {}, None),
+        ((3, 7, 11), {}, "this configuration, with inputs of 13 lengths: RuntimeError: Invalid channel dimensions"),
         # that of the images, which the user chooses
-        ((4, 7, 7), None),
+        ((4, 7, 7), {"pixel_values": torch.ones(1, 3, 8, 8)}, None),
     ],
 )
-def test_convolutions_that_do_not_fit(widths, reason):
-    inputs = {"pixel_values": torch.ones(1, 3, 2, 2)}
-    try:
-        Widths(*widths)(**inputs)
-    except RuntimeError as error:
-        assert config_file._failure_of_channels(inputs, error) == reason
-    else:
-        assert reason is None
+def test_convolutions_that_do_not_fit(widths, given, reason):
+    def make(lengths):
+        maker = Inputs(model, SimpleNamespace(image_size=64, sub_configs={}), lengths, given, torch.float32, dict)
+        maker.transformers()
+        return maker
+
+    model = Widths(*widths).to("meta")
+    trials = config_file._Trials(make({}), make)
+    length = trials.length_that_runs("image_size")
+    assert (length is None) == (widths != (3, 7, 7)) and trials.failure() == reason
 
 
 def test_field_that_the_message_asks_for_counts_the_model(count):

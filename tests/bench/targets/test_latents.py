@@ -382,20 +382,51 @@ def test_layers_that_do_not_fit(width, refusal):
     assert shapes(maker.tensors)["hidden_states"] == (1, 5, 4, 4)
 
 
-def test_spectra_between_encodings():
-    class Decoder(nn.Module):
+def test_image_denoiser_reads_one_frame():
+    class Image2D(FilmDenoiser):
+        """A class of images, by its name, with an axis of frames."""
+
+    inputs, notes = make_inputs(Image2D("BCFHW", 6), {"image_size": 16}, in_channels=6)
+    assert shapes(inputs)["sample"] == (1, 6, 1, 2, 2) and notes[-1] == "assumed: 1 frames (--input)"
+    inputs, _ = make_inputs(Image2D("BCFHW", 6), {"image_size": 16}, in_channels=6, num_frames=3)
+    assert shapes(inputs)["sample"] == (1, 6, 3, 2, 2)
+
+
+def test_mask_of_a_second_text_is_given():
+    class Second(nn.Module):
         def __init__(self):
             super().__init__()
-            self.layer, self.time = nn.Linear(6, D), nn.Linear(1, D)
+            self.layer = nn.Linear(4, D)
 
-        def forward(self, encodings_and_masks, decoder_input_tokens, decoder_noise_time):
-            (text, mask), *_ = encodings_and_masks
-            tokens = self.layer(decoder_input_tokens) + self.time(decoder_noise_time[:, None].float())[:, None]
-            return F.scaled_dot_product_attention(tokens, text, text, mask[:, None].bool())
+        def forward(
+            self, encoder_hidden_states, timestep, encoder_hidden_states_2=None, encoder_attention_mask_2=None,
+            encoder_hidden_states_3=None,
+        ):  # fmt: skip
+            text = self.layer(torch.cat((encoder_hidden_states, self.layer.bias * 0 + encoder_hidden_states_2), 1))
+            # a value that a trial run does not have
+            return text if (text > 0).any() else text * encoder_attention_mask_2[..., None]
 
-    inputs, _ = make_inputs(Decoder(), {"seq_len": 3}, targets_length=5, d_model=D)
-    assert [one.shape for one in inputs["encodings_and_masks"][0]] == [(1, 3, D), (1, 3)]
-    assert hc.count(Decoder(), **inputs).macs == 5 * 6 * D + D + 2 * 5 * 3 * D
+    inputs, _ = make_inputs(Second(), {"seq_len": 3})
+    assert sorted(inputs) == [
+        "encoder_attention_mask_2",
+        "encoder_hidden_states",
+        "encoder_hidden_states_2",
+        "timestep",
+    ]
+
+
+def test_input_beside_others_that_fill_a_layer_is_refused():
+    class Joined(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Conv1d(2, D, 1)
+
+        def forward(self, sample, timestep):
+            return self.layer(torch.cat((sample, timestep[:, None, None].expand(-1, 5, sample.shape[2])), 1))
+
+    maker = LatentInputs(Joined(), SimpleNamespace(in_channels=2, sample_size=9000), {}, {}, torch.float32, dict)
+    maker.diffusers()
+    assert maker.refusal == "this configuration: a layer of 2 channels reads 7"
 
 
 def test_one_of_several_values():

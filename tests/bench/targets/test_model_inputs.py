@@ -111,16 +111,6 @@ MODELS = {
         {"seq_len": T},
         {"flattened_patches": (1, 9, 2 + 12), "decoder_input_ids": (1, T)},
     ),
-    "regions-of-an-image": (
-        config("lxmert", "LxmertModel", **SMALL, l_layers=1, x_layers=1, r_layers=1, visual_feat_dim=6),
-        {"seq_len": T, "batch_size": 2},
-        {"visual_feats": (2, 36, 6), "visual_pos": (2, 36, 4)},
-    ),
-    "boxes-of-a-text": (
-        config("bros", "BrosModel", **{**SMALL, "hidden_size": 64}),
-        {"seq_len": T},
-        {"bbox": (1, T, 4)},
-    ),
     "states-and-actions": (
         config(
             "decision_transformer", "DecisionTransformerModel", state_dim=5, act_dim=3, hidden_size=16, n_layer=1,
@@ -164,8 +154,6 @@ def test_inputs_by_kind(tmp_path, name, count):
 OTHER_COUNTER = [
     "flattened-patches",
     "ids-under-another-name",
-    "regions-of-an-image",
-    "boxes-of-a-text",
     "states-and-actions",
     "codebooks",
 ]
@@ -340,8 +328,8 @@ LAYERS = {
 def test_embeddings_have_the_width_of_their_reader(name):
     layer, shape = LAYERS[name]
     ids, lengths = torch.ones(3, 7, dtype=torch.long), {"seq_len": 4, "batch_size": 3}
-    maker = Inputs(Reader(layer), None, lengths, {"text_input_ids": ids}, torch.float32, dict)
-    maker._add_features()
+    maker = Inputs(Reader(layer), SimpleNamespace(), lengths, {"text_input_ids": ids}, torch.float32, dict)
+    maker._add_documented()
     found = maker.finish()
     assert tuple(found["latents"].shape) == shape and found["text_attention_mask"].equal(ids)
 
@@ -363,23 +351,94 @@ class Images(torch.nn.Module):
 
 @pytest.mark.parametrize(("number", "axis"), [(None, 1), (1, 1), (2, 2)])
 def test_images_have_the_axes_that_the_model_reads(number, axis):
-    shape = (2, axis, 3, 21, 21)
     settings = SimpleNamespace(image_size=21, sub_configs={})
     made = Inputs(Images(number).to("meta"), settings, {"batch_size": 2}, {}, torch.float32, dict)
     made.transformers()
-    inputs = made.finish()
-    assert inputs["pixel_values"].shape == shape
-    images, places = shape[0] * shape[1], 3 * 3
-    found = hc.count(Images(number), **inputs)
-    assert found.macs == images * places * 5 * 3 * 7 * 7
+    assert made.finish()["pixel_values"].shape == (2, 3, 21, 21)
+    found = made.search_all()
+    assert found["pixel_values"].shape == (2, axis, 3, 21, 21)
+    places = 3 * 3
+    assert hc.count(Images(number), **found).macs == 2 * axis * places * 5 * 3 * 7 * 7
 
 
 @pytest.mark.parametrize("number", [3, 5])
-def test_images_that_no_axis_fits_stay_as_they_are(number):
+def test_images_that_no_axis_fits_are_not_found(number):
     settings = SimpleNamespace(image_size=21, sub_configs={})
     made = Inputs(Images(number).to("meta"), settings, {}, {}, torch.float32, dict)
     made.transformers()
-    assert made.finish()["pixel_values"].shape == (1, 3, 21, 21)
+    assert made.search_all() is None
+
+
+NEEDED = {
+    # (2, 5) regions and positions of an image, as many as tokens
+    "regions-of-an-image": (
+        config("lxmert", "LxmertModel", **SMALL, l_layers=1, x_layers=1, r_layers=1, visual_feat_dim=6),
+        {"seq_len": T, "batch_size": 2},
+        {"visual_feats": (2, T, 6), "visual_pos": (2, T, 4)},
+    ),
+    "boxes-of-a-text": (
+        config("bros", "BrosModel", **{**SMALL, "hidden_size": 64}),
+        {"seq_len": T},
+        {"bbox": (1, T, 4)},
+    ),
+    "images-and-their-mask": (
+        config(
+            "idefics", "IdeficsForVisionText2Text", **{**SMALL, "hidden_size": 24}, additional_vocab_size=0,
+            cross_layer_interval=1, max_position_embeddings=T,
+            vision_config=dict(
+                embed_dim=20, intermediate_size=28, num_hidden_layers=1, num_attention_heads=4, image_size=21,
+                patch_size=7,
+            ),
+        ),
+        {"seq_len": T},
+        {"pixel_values": (1, 1, 3, 21, 21), "image_attention_mask": (1, T, 1)},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_inputs_that_a_model_needs_are_found(tmp_path, count, name):
+    content, lengths, shapes = NEEDED[name]
+    found = count(content, lengths=lengths)
+    (note,) = (note for note in found.notes if note.startswith("Counted with --input "))
+    assert all(f"--input {key}={','.join(map(str, shape))}:" in note for key, shape in shapes.items())
+    given = {key: torch.ones(shape, dtype=torch.bool if "mask" in key else None) for key, shape in shapes.items()}
+    built = build_from_config(write(tmp_path, content), {}, lengths, given, "float32", "cpu")
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
+        built.module.requires_grad_(False)(**built.kwargs)
+    assert 2 * found.macs == counter.get_total_flops()
+    texts = tuple(f"{key}={','.join(map(str, shape))}" for key, shape in shapes.items())
+    texts = tuple(f"{text}:bool" if "mask" in text else text for text in texts)
+    assert count(content, lengths=lengths, inputs=texts).macs == found.macs
+
+
+WINDOWED = config(
+    "rf_detr", "RfDetrForObjectDetection", d_model=32, decoder_layers=1, num_queries=5, decoder_ffn_dim=28,
+    decoder_self_attention_heads=2, decoder_cross_attention_heads=2, group_detr=1,
+    backbone_config=dict(
+        model_type="rf_detr_dinov2", hidden_size=24, num_hidden_layers=2, num_attention_heads=2, image_size=70,
+        patch_size=7, num_windows=4, out_indices=[2],
+    ),
+)  # fmt: skip
+
+
+def test_image_size_that_runs_is_found(count):
+    # 4 x 4 windows of whole patches of 7 pixels: 70 is no multiple of 28
+    found = count(WINDOWED)
+    assert any(text.startswith("pixel_values: 1x3x84x84 ") for text in found.inputs)
+    assert any(note.startswith("Counted with --image-size 84, as it does not run without: ") for note in found.notes)
+    assert count(WINDOWED, lengths={"image_size": 84}).macs == found.macs
+    with pytest.raises(UserCodeError, match="; --image-size 112 runs$"):
+        count(WINDOWED, lengths={"image_size": 100})
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element")
+def test_configuration_that_runs_with_no_image_is_named(count):
+    content = config("lw_detr", "LwDetrForObjectDetection", d_model=32, decoder_layers=1, projector_scale_factors=[])
+    with pytest.raises(
+        UserCodeError, match=r"^transformers itself does not run this configuration, with inputs of \d+ "
+    ):
+        count(content)
 
 
 BLIP = dict(
