@@ -583,7 +583,11 @@ class Inputs:
         if value is None:
             flag = f"--{name.replace('_', '-')}"
             example = "T=128" if name == "seq_len" else f"{name}=N"
-            raise UserCodeError(f"{self._signature()} needs {flag}, or {example} behind the configuration's name")
+            # a length of presets alone
+            instead = ", not --src-len" if "src_len" in self.lengths else ""
+            raise UserCodeError(
+                f"{self._signature()} needs {flag}, or {example} behind the configuration's name{instead}"
+            )
         return value
 
     def _signature(self) -> str:

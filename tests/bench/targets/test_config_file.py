@@ -100,6 +100,7 @@ def test_class_of_a_library_that_is_no_module():
         (LLAVA, {"fields": {"num_hidden_layers": 1}}, r"did you mean .*text_config.num_hidden_layers"),
         (LLAMA, {"fields": {"num_hidden_layers": "two"}}, "^the configuration cannot be built: "),
         (LLAMA, {"dtype": "bf16"}, "^the configuration cannot be built: AttributeError: .*bf16"),
+        (LLAMA, {"lengths": {"src_len": 7}}, "behind the configuration's name, not --src-len"),
         (LLAMA, {"lengths": {}}, r"^LlamaForCausalLM.forward\(input_ids, .*\) needs --seq-len, or T=128 behind"),
         (LLAMA, {"lengths": {**LENGTH, "image_size": 32}}, "^--image-size: Llama.* has no input of that length"),
         (LLAMA, {"inputs": {"ids": torch.ones(1, 13)}}, "^--input ids: .* has no such input"),
