@@ -151,25 +151,31 @@ class _Trials:
                 self._errors.append(error)
         return None
 
-    def failure(self) -> str | None:
+    @property
+    def reads_values(self) -> bool:
+        """Whether a run without values stopped where it reads some."""
+        return self._errors[:1] == [NO_VALUES]
+
+    def failure(self, error: BaseException) -> str | None:
         """Return the error that several lengths raise alike, of the part that reads a text alone, or of the only input.
 
         None where it may be that of the inputs, and where they are several.
         """
+        reason = f"{type(error).__name__}: {error}"
         named = self.maker.model.named_modules()
         path, part = next(
             ((path, part) for path, part in named if "input_ids" in self.maker.tensors and reads_text(part)), ("", None)
         )
         if part is not None:
             self._errors = [trial_error(part, {"input_ids": torch.ones(1, size, dtype=torch.long)}) for size in TEXTS]
+            reason = str(self._errors[0]).rpartition(" [")[0]
         elif len(self.maker.tensors) > 1 or self.maker.has_given or self._has_others:
             return None
         # the sizes of a tensor stand in brackets
         kinds = [re.sub(r"\[.*?\]", "", error or NO_VALUES) for error in self._errors]
         number = kinds.count(kinds[0]) if kinds and kinds[0] != NO_VALUES else 0
         where = f"{path or 'it'} on texts" if part is not None else "this configuration, with inputs"
-        reason = str(self._errors and self._errors[0]).rpartition(" [")[0].splitlines()
-        return f"{where} of {number} lengths: {reason[0].rstrip('.')}" if number > 2 else None
+        return f"{where} of {number} lengths: {reason.splitlines()[0].rstrip('.')}" if number > 2 else None
 
 
 def _text(tensor: Tensor | None) -> str:
@@ -187,15 +193,15 @@ def _failure(library: str, trials: _Trials, error: BaseException) -> str | None:
     # what trial runs say
     reason = trials.maker.refusal or _failure_of_code(library, error)
     if library == "transformers":
-        reason = reason or trials.failure()
+        reason = reason or trials.failure(error)
     if reason:
         return f"{library} itself does not run {reason}; --set FIELD=VALUE may help"
     if "allocate memory" in str(error) and (side := trials.maker.image_side):
-        return f"{text}; --image-size {side // 2} needs less memory"
+        return f"{text}; --image-size {side // 4} needs less memory"
     for name in trials.maker.lengths:
         if length := trials.length_that_runs(name, to_its_end=True):
             return f"{text}; --{name.replace('_', '-')} {length} runs"
-    return None
+    return f"{text}; --device cpu gives its weights values" if trials.reads_values else None
 
 
 def _failure_of_code(library: str, error: BaseException) -> str | None:

@@ -130,7 +130,8 @@ class LatentInputs(Inputs):
         given = first_field(config, "sample_frames", "num_frames")
         # by the library's names of classes
         is_image = re.search("2D|Image", type(self.model).__name__)
-        frames = chunks or self._assume("F", given, 1 if is_image else FRAMES, "frames (--input)")
+        default, what = (1, "frame") if is_image else (FRAMES, "frames")
+        frames = chunks or self._assume("F", given, default, f"{what} (--input)")
         ratio = first_field(config, "temporal_compression_ratio") if is_latent else None
         frames = (frames - 1) // ratio + 1 if ratio else frames
         places = frames * height * width if "num_frames" in names else (height // 2) * (width // 2)

@@ -327,7 +327,7 @@ def test_library_says_what_it_lacks(forward, reason):
     try:
         forward(None)
     except Exception as error:
-        trials = SimpleNamespace(maker=SimpleNamespace(refusal=None, lengths={}))
+        trials = SimpleNamespace(maker=SimpleNamespace(refusal=None, lengths={}), reads_values=False)
         found = config_file._failure("diffusers", trials, error)
     says = f"diffusers itself does not run this configuration: {reason}; --set FIELD=VALUE may help"
     assert found == (reason and says)
@@ -348,7 +348,7 @@ class Widths(torch.nn.Module):
     ("widths", "given", "reason"),
     [
         ((3, 7, 7), {}, None),
-        ((3, 7, 11), {}, "this configuration, with inputs of 13 lengths: RuntimeError: Invalid channel dimensions"),
+        ((3, 7, 11), {}, "this configuration, with inputs of 13 lengths: RuntimeError: two layers"),
         # that of the images, which the user chooses
         ((4, 7, 7), {"pixel_values": torch.ones(1, 3, 8, 8)}, None),
     ],
@@ -362,7 +362,7 @@ def test_convolutions_that_do_not_fit(widths, given, reason):
     model = Widths(*widths).to("meta")
     trials = config_file._Trials(make({}), make)
     length = trials.length_that_runs("image_size")
-    assert (length is None) == (widths != (3, 7, 7)) and trials.failure() == reason
+    assert (length is None) == (widths != (3, 7, 7)) and trials.failure(RuntimeError("two layers")) == reason
 
 
 def test_field_that_the_message_asks_for_counts_the_model(count):

@@ -387,7 +387,7 @@ def test_image_denoiser_reads_one_frame():
         """A class of images, by its name, with an axis of frames."""
 
     inputs, notes = make_inputs(Image2D("BCFHW", 6), {"image_size": 16}, in_channels=6)
-    assert shapes(inputs)["sample"] == (1, 6, 1, 2, 2) and notes[-1] == "assumed: 1 frames (--input)"
+    assert shapes(inputs)["sample"] == (1, 6, 1, 2, 2) and notes[-1] == "assumed: 1 frame (--input)"
     inputs, _ = make_inputs(Image2D("BCFHW", 6), {"image_size": 16}, in_channels=6, num_frames=3)
     assert shapes(inputs)["sample"] == (1, 6, 3, 2, 2)
 
