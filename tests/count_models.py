@@ -73,6 +73,9 @@ SIDE, FRAMES = 512, 16
 DETECTOR_SIDE = 800
 DOES_NOT_RUN = re.compile("itself does not run| has no forward$")
 """Words of a message about a model that its library does not run."""
+DRAWN = re.compile(r"are drawn: [\d,]+ MACs with others$")
+DRAWN_VALUES = "it computes what drawn values choose"
+"""Note of a count that depends on drawn values, and why the other counter's is not set beside it."""
 LONGEST = 200
 """The most characters of a reason."""
 HEADS = (
@@ -294,6 +297,8 @@ def _counted(row: ModelCost, count: Count) -> ModelCost:
     (tool,) = count.tools or ()
     cached = (count.columns or {}).get("kv_token_bytes")
     causes = tool.explanation.causes if tool.explanation else ()
+    # each run draws others, and with them the choice of what is computed
+    is_drawn = any(DRAWN.search(note) for note in count.notes or ())
     return replace(
         row,
         class_name=count.name,
@@ -302,8 +307,10 @@ def _counted(row: ModelCost, count: Count) -> ModelCost:
         active_parameters=count.active_params,
         macs=count.macs,
         cache_per_token=cached if isinstance(cached, int) else None,
-        flop_counter_macs=tool.macs,
-        differences="; ".join(f"{cause.macs:+} {_what(cause)}" for cause in causes) or tool.reason or "",
+        flop_counter_macs=None if is_drawn else tool.macs,
+        differences=DRAWN_VALUES
+        if is_drawn
+        else "; ".join(f"{cause.macs:+} {_what(cause)}" for cause in causes) or tool.reason or "",
         not_called="; ".join([*(f"{path} {size}" for path, size in count.not_called.items()), *(count.absent or ())]),
     )
 
