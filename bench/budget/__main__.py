@@ -110,7 +110,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     add = out.add_argument_group("parallel plans instead of sizes").add_argument
     add("--ranks", type=COUNT, metavar="N", help="list plans of PRESET or config.json on N ranks")
     add("--global-batch", type=COUNT, metavar="N", help="sequences of a step over all ranks")
-    add("--bytes", metavar="BUDGET", help="most bytes that a rank holds: 80G (default: those of --on)")
+    add("--bytes", metavar="BUDGET", help="of a rank at most: 80G (default: those of --on)")
     add("--ranks-per-node", type=COUNT, metavar="N", help="(default: the card's, else 8)")
     add("--between-nodes", type=RATE, metavar="N", help=BETWEEN_HELP)
     add_output(out)

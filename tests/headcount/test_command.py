@@ -3,6 +3,8 @@
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from headcount import __main__ as command
 from headcount.models.configs.presets import PRESETS
 from tests.golden.conftest import run
@@ -20,6 +22,13 @@ def test_interrupt_during_import(monkeypatch):
 def test_no_command_prints_help():
     ended = run("")
     assert (ended.code, ended.err) == (2, "") and all(f"\n  {name} " in ended.out for name in command.COMMANDS)
+
+
+@pytest.mark.parametrize("name", command.COMMANDS)
+def test_help_is_a_page(name, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    ended = run(f"{name} --help")
+    assert ended.code == 0 and 5 < ended.out.count("\n") <= 75
 
 
 def complete(script, *words):
