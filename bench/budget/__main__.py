@@ -136,8 +136,9 @@ def command(args: argparse.Namespace) -> Result:
         plot(args.plot, found.title, answer)
     rows = plural(len(answer.listed), "row")
     sentence = f"{rows} of {len(answer.found):,} within the budget, of {answer.searched:,} candidates."
-    if answer.expected is not None and not args.sort:
-        sentence += f" The first is expected to be the fastest of all, {found.rows[0].expected_ms:.3g} ms."
+    if answer.expected is not None and answer.listed and not args.sort:
+        fastest = answer.expected[answer.listed[0]]
+        sentence += f" The first is expected to be the fastest of all, {fastest:.3g} ms."
     return Result([found], lambda: sentence)
 
 

@@ -460,18 +460,18 @@ def _count_parts(demand: Demand) -> tuple[dict[str, int], Largest]:
         found["weights"] = counted.weight_bytes
     measured = counted.columns or {}
     # unknown of a model that keeps no cache
-    if isinstance(cache := measured.get("kv_bytes"), int):
-        found[CACHE] = batch * cache
+    if isinstance(cached := measured.get("kv_bytes"), int):
+        found[CACHE] = batch * cached
     activations = measured[needed]
     if isinstance(activations, Unknown):
         raise UsageError(f"{target.spec}: its activations are not known: {activations.reason}")
     found[ACTIVATIONS] = activations
 
     def largest(memory: int) -> dict[str, int]:
-        if not generates or not isinstance(cache, int) or not cache:
+        if not generates or not isinstance(cached, int) or not cached:
             return {}
         others = sum(size for name, size in found.items() if name != CACHE)
-        return {"batch": max(0, (memory - others) // cache)}
+        return {"batch": max(0, (memory - others) // cached)}
 
     return found, largest
 

@@ -93,7 +93,7 @@ def with_accounts(
 def _closed_values(count: Count, names: Iterable[str], given: Assumptions) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the accounts among ``names`` that a count has of closed forms alone, as values and as reasons.
 
-    A configuration has one beside its run.
+    A configuration has a closed form as well as a run.
     """
     wanted = [name for name in names if ACCOUNTS[name].is_closed and name not in (count.columns or {})]
     if not wanted or count.target is None or not is_configuration(count.target.spec):

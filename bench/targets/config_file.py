@@ -171,7 +171,7 @@ class _Trials:
             reason = str(self._errors[0]).rpartition(" [")[0]
         elif len(self.maker.tensors) > 1 or self.maker.has_given or self._has_others:
             return None
-        # the sizes of a tensor stand in brackets
+        # errors name the sizes of a tensor in brackets, and these differ
         kinds = [re.sub(r"\[.*?\]", "", error or NO_VALUES) for error in self._errors]
         number = kinds.count(kinds[0]) if kinds and kinds[0] != NO_VALUES else 0
         where = f"{path or 'it'} on texts" if part is not None else "this configuration, with inputs"

@@ -290,7 +290,7 @@ class Search:
         if not times or missing % times:
             return None
         if candidate.channels + missing // times < 1:
-            # others that stand beside it have more than the layer takes
+            # inputs that are concatenated with it have more channels than the layer takes
             readers.misfit = before
             return None
         return replace(candidate, channels=candidate.channels + missing // times)
