@@ -13,7 +13,7 @@ from importlib.resources import files
 
 from headcount.bench.errors import UsageError
 from headcount.models.configs.numbers import parse_float
-from headcount.models.configs.suggest import choices
+from headcount.models.configs.suggest import choices, join_or
 
 TORCH_DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64"}
 """The dtype of a data sheet that torch multiplies in unless TF32 is allowed, by torch's name."""
@@ -90,9 +90,31 @@ def by_device(device: str) -> Hardware | None:
 
 
 def by_name(text: str) -> Hardware | None:
-    """Return the data sheet of a card by its name, with or without the maker; None for every other text."""
-    found = {_plain(alias): one for one in HARDWARE.values() for alias in (one.name, one.short_name)}
-    return found.get(_plain(text))
+    """Return the data sheet of a card by its name, with or without the maker; None for every other text.
+
+    The first words are enough where one card alone has them: ``H200``.
+    """
+    begun = _begun_by(text)
+    return begun[0] if len(begun) == 1 else None
+
+
+def _begun_by(text: str) -> list[Hardware]:
+    """Return the cards whose names, with or without the maker, begin with the words of ``text``."""
+    found = []
+    for card in HARDWARE.values():
+        names = (card.name.split(), card.short_name.split())
+        beginnings = {_plain("".join(words[:end])) for words in names for end in range(1, len(words) + 1)}
+        if _plain(text) in beginnings:
+            found.append(card)
+    return found
+
+
+def _unknown(text: str) -> str:
+    """Return what is wrong with the name of a card: several have it, or none."""
+    several = [card.short_name for card in _begun_by(text)]
+    if several:
+        return f"{text!r} is {join_or(several)}"
+    return f"unknown card {text!r}; {choices(text, names())}"
 
 
 def find_card(text: str, dtype: str = "bfloat16") -> Hardware:
@@ -102,7 +124,7 @@ def find_card(text: str, dtype: str = "bfloat16") -> Hardware:
     """
     found = by_name(text)
     if found is None:
-        raise UsageError(f"unknown card {text!r}; {choices(text, names())}")
+        raise UsageError(_unknown(text))
     found.check(dtype)
     return found
 
@@ -142,7 +164,7 @@ def _named_peak(text: str) -> Peak:
         hardware, dtype = by_name(name), _sheet_dtype(dtype)
         if hardware is None:
             raise UsageError(
-                f"unknown hardware of peak {text!r}; {choices(name or text, names())}, with or without a dtype as in "
+                f"peak {text!r}: {_unknown(text if _begun_by(text) else name or text)}, with or without a dtype as in "
                 "'H100 SXM bf16', or FLOP/s such as 989T"
             )
     hardware.check(dtype, hardware.tflops)

@@ -20,7 +20,7 @@ def nearest(word: str, names: Iterable[str]) -> list[str]:
 def did_you_mean(word: str, names: Iterable[str]) -> str:
     """Return "; did you mean ...?" with the most similar of ``names``, or an empty text if none is similar."""
     near = nearest(word, names)
-    return f"; did you mean {_or(near)}?" if near else ""
+    return f"; did you mean {join_or(near)}?" if near else ""
 
 
 def choices(word: str, names: Iterable[str], listed_by: str = "") -> str:
@@ -28,11 +28,12 @@ def choices(word: str, names: Iterable[str], listed_by: str = "") -> str:
     ``listed_by`` that lists them where they are many."""
     names = list(names)
     near, all_names = nearest(word, names), ", ".join(names)
-    question = f"did you mean {_or(near)}? " if near else ""
+    question = f"did you mean {join_or(near)}? " if near else ""
     if not listed_by or len(all_names) <= SHORT:
         return f"{question}choose from {all_names}"
     return f"{question}{listed_by} names all {len(names)}"
 
 
-def _or(names: list[str]) -> str:
+def join_or(names: list[str]) -> str:
+    """Return ``A, B or C``."""
     return " or ".join(", ".join(names).rsplit(", ", 1))

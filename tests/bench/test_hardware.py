@@ -15,6 +15,7 @@ from headcount.bench.hardware import HARDWARE, SOURCES, Peak, find_card, parse_p
     ("3e14", Peak(3e14)), ("1979Gi", Peak(1979 * 2**30)), (989e12, Peak(989e12)), (10**15, Peak(1e15)),
     ("H100 SXM", Peak(989.5e12, "H100 SXM", "bf16")), ("V100 PCIe", Peak(112e12, "V100 PCIe", "fp16")),
     ("H100 SXM BF16", Peak(989.5e12, "H100 SXM", "bf16")), ("1P torch.bfloat16", Peak(1e15, "", "bf16")),
+    ("H200", Peak(989.5e12, "H200 SXM", "bf16")), ("nvidia b200 bf16", parse_peak("B200")),
     (f"H100 SXM {torch.float16}", Peak(989.5e12, "H100 SXM", "fp16")), ("l40s Float32", Peak(91.6e12, "L40S", "fp32")),
 ])  # fmt: skip
 def test_peak_by_name_or_number(text, peak):
@@ -22,8 +23,10 @@ def test_peak_by_name_or_number(text, peak):
 
 
 @pytest.mark.parametrize("text, named", [
-    ("H100 bf16", "H100 SXM"), ("A100 SXM bf16", "A100 80GB SXM"), ("H100", "H100 SXM"), ("", "989T"),
-    ("V100 SXM2 bf16", "fp16, fp32, fp64"), ("0T", "above 0"), ("-3T", "989T"), ("9T bf16 x", "989T"), ("989X", "989T"),
+    ("H100 bf16", "'H100' is H100 SXM, H100 PCIe or H100 NVL"), ("A100 SXM bf16", "A100 80GB SXM"),
+    ("H100", "'H100' is H100 SXM, H100 PCIe or H100 NVL"), ("A100 40GB", "is A100 40GB SXM or A100 40GB PCIe"),
+    ("", "989T"), ("V100 SXM2 bf16", "fp16, fp32, fp64"), ("0T", "above 0"), ("-3T", "989T"), ("9T bf16 x", "989T"),
+    ("989X", "989T"),
 ])  # fmt: skip
 def test_unknown_peak_names_valid_ones(text, named):
     with pytest.raises(UsageError, match=named) as caught:

@@ -160,4 +160,4 @@ def test_failures_show_no_line_of_headcount(pytester):
     assert len(errors) <= 12
     done.stdout.fnmatch_lines(["E * 80 multiply-accumulates, expected 7*", "E *no max; headcount lock --max*",
                                "E *operations*linalg_lu*", "E *cannot be multiplied*", "E *made from sizes, (2, 4)*",
-                               "E *unknown hardware of peak 'H100'*"])  # fmt: skip
+                               "E *peak 'H100': 'H100' is H100 SXM, *"])  # fmt: skip
