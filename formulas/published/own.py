@@ -22,6 +22,10 @@ HEADER = ("target", "quantity", "printed")
 """Columns of a CSV file with a row for each number."""
 WIDE = ("model", "params", "macs")
 """Columns of one with a row for each model, whose quantities are any."""
+ALIASES = {
+    "model": "target", "method": "target", "param": "params", "parameter": "params", "parameters": "params",
+}  # fmt: skip
+"""Heads of papers, as "#param." without its marks, by the name of a column."""
 _HEAD = re.compile(r"(.*?)\s*(?:[(\[]\s*([KMGBTP%]?)\s*(?i:macs?|flops?|params?)?\s*[)\]])?\s*", re.DOTALL)
 RESERVED = {*NAMES, *LETTERS, *QUANTITIES}
 """Names of sizes and quantities, which follow from the target of a row and cannot be given."""
@@ -145,7 +149,7 @@ def _column(head: str) -> tuple[str, str]:
     """Return the name of a column and the unit in its head: of "Params (M)", "GMACs" and "Model"."""
     words, unit = _HEAD.fullmatch(head).groups(default="")  # type: ignore[union-attr]
     name = re.sub(r"[^a-z0-9]+", "_", words.lower()).strip("_")
-    name = {"model": "target", "parameters": "params"}.get(name, name)
+    name = ALIASES.get(name, name)
     if name not in QUANTITIES and name[1:] in QUANTITIES and name[0].upper() in UNITS:
         return name[1:], name[0].upper()
     return name, unit

@@ -144,7 +144,8 @@ def make(spec: str, values: Mapping[str, Any]) -> AttentionConfig | ModelConfig:
     cls = ATTENTIONS[spec]
     letters = {field: letter for letter, field in cls.fields_by_letter.items()}
     required = [one.name for one in fields(cls) if one.default is MISSING]
-    missing = [letters.get(name, name) for name in required if name not in values]
+    missing = [name for name in required if name not in values]
     if missing:
-        raise ConfigError(f"a layer of {spec} needs {', '.join(missing)}")
+        names = [f"{letters[name]} ({name})" if name in letters else name for name in missing]
+        raise ConfigError(f"a layer of {spec} needs {', '.join(names)}")
     return make_config({"attention": spec, **values})

@@ -67,3 +67,9 @@ def test_wrong_words_name_the_valid_ones(text, words):
     with pytest.raises(ConfigError) as error:
         read(text)
     assert [word for word in words if word not in str(error.value)] == []
+
+
+def test_missing_letters_are_named_with_their_fields():
+    with pytest.raises(ConfigError) as error:
+        make("moa", {"top_k": 2})
+    assert str(error.value) == "a layer of moa needs d_m (d_model), E (num_experts), D (head_dim)"

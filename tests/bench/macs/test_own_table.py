@@ -606,7 +606,7 @@ MACS_IN_G = f"{LLAMA_MACS[1024] / 10**9:.0f}"
     "mine.csv": f'printed;Quantity; TARGET\n{MACS_IN_G}G;MACs;llama2-7b,T=1024\n6.74B;Params;llama2-7b',
     "tabs.csv": f'Model\tGMACs\tParameters\nllama2-7b,T=1024\t{MACS_IN_G}\t6.74B',
     "wide.csv": f'params (B),model,MACs (G)\n6.74,"llama2-7b,T=1024",{MACS_IN_G}',
-    "bare.csv": f'model,macs,params\nllama2-7b,T=1024,B=1,{MACS_IN_G}G,6.74B',
+    "bare.csv": f'Method,macs,#param.\nllama2-7b,T=1024,B=1,{MACS_IN_G}G,6.74B',
     "gaps.csv": f'model,macs,params\n"llama2-7b,T=1024",{MACS_IN_G}G,\n\nllama2-7b,,6.74B',
     "paper.md": f'# A\n\n| Model | MACs [G] | #Params |\n|:--|--:|---|\n| **llama2-7b,T=1024** | {MACS_IN_G} | 6.74B |',
 }.items())  # fmt: skip
