@@ -149,7 +149,7 @@ class Account:
 
 
 STATEMENTS = {
-    "context": "Context: tokens stored after a decode step, {context}.",
+    "context": "Tokens in the cache after a decode step: {context}.",
     "step window": "A step stores and reads the last {window} tokens of a sequence at most.",
     "generated": "Generated tokens, {after}: {generate}.",
     "step bytes": (
@@ -652,7 +652,8 @@ def statement(names: Sequence[str], given: Assumptions, model: str = "the refere
         card=given.card.name if given.card else "",
         fitted=expected_times.load().statement(given.card) if given.card else "",
     )
-    return f"{given.bytes_statement()} {text}".strip()
+    has_bytes = any(ACCOUNTS[name].in_bytes for name in names)
+    return f"{given.bytes_statement() if has_bytes else ''} {text}".strip()
 
 
 def ideal_statement(cases: Iterable[Case]) -> str:

@@ -75,6 +75,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     what.add_argument("--backward", action="store_true", help="count the gradients too")
     what.add_argument("--decode", action="store_true", help="add one decode step: its MACs and bytes")
     what.add_argument("--across", metavar="LETTER", help="a column for each value of a letter of --vary")
+    what.add_argument("--names", nargs="+", metavar="NAME", help="in place of the TARGETs in a table of several")
     devices = out.add_argument_group("one rank of many devices")
     devices.add_argument("--plan", metavar="PLAN", help="tp=8,sp; with --ranks FILE.py:FUNCTION or transformers")
     add_ranks(devices)
@@ -98,6 +99,7 @@ def command(args: argparse.Namespace) -> Result:
         across.check_letter(args.across, survey.vary(args.vary or ()))
     if args.vary or len(args.target) > 1 and not args.counter:
         return _survey(args)
+    refuse(args, ("names",), "one TARGET; it names rows of --vary and of several TARGETs")
     if args.counter == [CLOSED_FORM]:
         return _closed_forms(args)
     return _module(args)
@@ -106,6 +108,10 @@ def command(args: argparse.Namespace) -> Result:
 def _survey(args: argparse.Namespace) -> Result:
     """Return the costs of several targets, or of one at several points."""
     refuse(args, ("backward", "decode", "depth", "ranks", "plan", "check", "counter"), "--vary and several TARGETs")
+    if args.names and len({*args.names}) != len(args.target):
+        raise UsageError(
+            f"--names {' '.join(args.names)}: it takes as many different names as there are TARGETs, {len(args.target)}"
+        )
     add_times(args, survey.DEFAULT)
     varied = survey.vary(args.vary or ())
     given = _in_types(args)
@@ -187,7 +193,7 @@ def _ranks(args: argparse.Namespace) -> Result:
 
     A rank of a preset is counted unless --counter is closed-form.
     """
-    without = (*MODULE, "vary", "across", "cite", "decode", "device", *ASSUMPTIONS, "rules")
+    without = (*MODULE, "vary", "across", "names", "cite", "decode", "device", *ASSUMPTIONS, "rules")
     refuse(args, without, "--plan of a preset or configuration")
     counters = parse_counters(args.counter or ["headcount"])
     if others := [name for name in counters if name != "headcount"]:
@@ -265,7 +271,7 @@ def _brief(args: argparse.Namespace, tables: Sequence[Table]) -> str:
 
 def _citation(args: argparse.Namespace, counted: Sequence[Case | Count]) -> str:
     """Return what --cite adds to the last line."""
-    return f" {citation(counted)}" if args.cite else ""
+    return f"\n{citation(counted)}" if args.cite else ""
 
 
 def _with_method(args: argparse.Namespace, tables: Sequence[Table], counted: Sequence[Case | Count]) -> list[Table]:

@@ -19,7 +19,7 @@ from headcount.formulas.conventions import TRAINING
 from headcount.models.configs.numbers import parse_float
 
 POSITIVE = Value("number above 0", parse_float, lambda number: number > 0)
-MODEL = "preset, FILE.py:NAME, config.json, hf:NAME, moa:K=8,E=32,…; with ,NAME=VALUE,… each"
+MODEL = "preset, FILE.py:NAME, config.json, hf:NAME, moa:K=8,…"
 """Help of a TARGET."""
 ASSUMPTIONS = [field.name for field in fields(Assumptions) if field.name not in ("rule", "card", "has_run_types")]
 """Assumptions that have an option of their name; ``rule`` is the one of --rules, ``card`` that of --on."""

@@ -14,7 +14,7 @@ from headcount.bench.accounts import ACCOUNTS, Assumptions, NoAccount
 from headcount.bench.card_times import TIMES
 from headcount.bench.contractions import costs
 from headcount.bench.counting.copies import FakeWeights, on_meta, with_fake_weights
-from headcount.bench.counting.decode_step import DecodeStep, decode_step
+from headcount.bench.counting.decode_step import CACHE_ELEMENTS, DecodeStep, decode_step, stated_cache
 from headcount.bench.counting.result import Count, Unknown
 from headcount.bench.counting.tools import ModuleCall, RecordedCall
 from headcount.bench.targets.user_code import LONGEST, Built, UserCodeError
@@ -114,7 +114,8 @@ def measure_columns(
     found = {name: _measure(function, runs) for name in measured if (function := ACCOUNTS[name].measure)}
     notes: list[str] = []
     if isinstance(found.get("kv_bytes"), int):
-        notes += _cache_notes(runs.step, runs.bytes_each["cached"])
+        stated = stated_cache(built.call[0])
+        notes += _stated_notes(stated) if stated else _cache_notes(runs.step, runs.bytes_each["cached"])
     if isinstance(found.get("training_macs"), int) and any(x.is_floating_point() for x in tensors_of(built.call[1:])):
         notes.append(INPUT_GRADIENTS)
     return found, notes
@@ -134,6 +135,12 @@ def _measure(function: Measure, runs: Runs) -> int | Unknown:
         return Unknown(str(reason))
 
 
+def _stated_notes(stated: Mapping[str, int]) -> Iterator[str]:
+    """Yield a sentence that the cache was not counted."""
+    classes = ", ".join(stated)
+    yield f"The KV cache is as the module states it: {CACHE_ELEMENTS} of {classes}"
+
+
 def _cache_notes(step: DecodeStep, element_bytes: Fraction) -> Iterator[str]:
     """Yield a sentence where the library drops keys and values after a step that has read them."""
     if step.read > step.after:
@@ -143,8 +150,13 @@ def _cache_notes(step: DecodeStep, element_bytes: Fraction) -> Iterator[str]:
 
 @measures
 def kv_bytes(runs: Runs) -> Fraction:
-    """Return the bytes of the cache after the step."""
-    return runs.step.after * runs.bytes_each["cached"]
+    """Return the bytes of the cache: what the modules state of their own, else those after the step."""
+    stated = stated_cache(runs.built.call[0])
+    if stated and (runs.given.context or runs.given.window):
+        raise UserCodeError(
+            f"{CACHE_ELEMENTS} of a module is of the tokens of its input, without --context and --window"
+        )
+    return (sum(stated.values()) if stated else runs.step.after) * runs.bytes_each["cached"]
 
 
 @measures

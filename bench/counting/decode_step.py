@@ -15,6 +15,8 @@ CACHES = ("past_key_values", "cache")
 """Names of the cache in ``forward`` and in its result, by version of transformers."""
 IDS = ("decoder_input_ids", "input_ids")
 """Names of the new tokens in ``forward``; that of a decoder with an encoder comes first."""
+CACHE_ELEMENTS = "cache_elements"
+"""The attribute of a module that states how many numbers it keeps of the tokens of its input, of all sequences."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,8 @@ def decode_step(
     if name is None or tokens is None:
         takes = ", ".join(names)
         known = "a cache is known of presets, layers by letters and Hugging Face decoders"
-        raise UserCodeError(f"{known}; {type(module).__name__} takes {takes}")
+        own = f"an integer {CACHE_ELEMENTS} of a module states its own kv_bytes, as self.{CACHE_ELEMENTS} = 2 * T * d"
+        raise UserCodeError(f"{known}; {type(module).__name__} takes {takes}; {own}")
     ids = inputs.pop(tokens)
     length = context or ids.shape[1]
     stored = min(length, window or length) - 1
@@ -94,6 +97,19 @@ def decode_step(
             new = max(new, two - one)
     module.register_forward_pre_hook(lambda _, args, kw: (args, {**kw, name: make(kw[name])}), with_kwargs=True)
     return DecodeStep(module, {**step, name: tensors}, len(ids), before, after, new)
+
+
+def stated_cache(module: nn.Module) -> dict[str, int]:
+    """Return the numbers that modules state to keep, by class. Raises UserCodeError for a statement that is none."""
+    found: dict[str, int] = {}
+    for one in module.modules():
+        if not hasattr(one, CACHE_ELEMENTS):
+            continue
+        name, stated = type(one).__name__, getattr(one, CACHE_ELEMENTS)
+        if not isinstance(stated, int) or isinstance(stated, bool) or stated < 0:
+            raise UserCodeError(f"{CACHE_ELEMENTS} of {name} must be a whole number of at least 0, not {stated!r}")
+        found[name] = found.get(name, 0) + stated
+    return found
 
 
 def _elements(cache: Any) -> int:

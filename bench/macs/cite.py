@@ -1,8 +1,7 @@
 """The sentence of a method section that says how costs were counted, with a reference. Imports no torch."""
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 import headcount
 from headcount.bench.case import Case, describe_input
@@ -14,14 +13,15 @@ RULE = (
     "every matrix product and convolution is counted once, attention scores as whole T x T squares under causal masks "
     "too; norms, softmax and elementwise operations are left out; 1 MAC is 2 FLOPs"
 )
-REFERENCE = (
-    "@software{headcount, author = {{headcount contributors}}, title = {{headcount}: exact MACs, FLOPs and parameters "
-    f"of attention layers and PyTorch models}}, version = {{{headcount.__version__}}}}}"
-)
+REFERENCE = f"""@software{{headcount,
+  author = {{{{headcount contributors}}}},
+  title = {{{{headcount}}: exact MACs, FLOPs and parameters of attention layers and PyTorch models}},
+  version = {{{headcount.__version__}}},
+}}"""
 
 
 def citation(counted: Iterable[Case | Count]) -> str:
-    """Return how the costs of closed forms and counts were found, for a paper, and BibTeX on a line of its own."""
+    """Return how the costs of closed forms and counts were found, for a paper, and BibTeX below it."""
     return f"{method(counted)}\n{REFERENCE}"
 
 
@@ -38,20 +38,31 @@ def method(counted: Iterable[Case | Count]) -> str:
     rule = RULE
     if any(entry.kind == WRITTEN_ELEMENTWISE for one in counts for entry in one.ledger):
         rule += "; elementwise products that are summed are counted too"
-    inputs = _listed(one.lengths for one in cases)
-    # an input by position has no name
-    inputs += [", ".join(re.sub(r"^\d+: ", "", text) for text in one.inputs) for one in counts]
     return (
         f"MACs of {' and '.join(sorted(passes))} were counted with {' and '.join(tools)}{how}: {rule}. "
-        f"Inputs: {'; '.join(dict.fromkeys(inputs))}."
+        f"Inputs: {'; '.join(_merged(map(_inputs_of, counted)))}."
     )
 
 
-def _listed(lengths: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the inputs of each kind of model as a text with all values of each length."""
-    kinds: dict[tuple[str, ...], dict[str, dict[Any, None]]] = {}
-    for one in lengths:
-        values = kinds.setdefault(tuple(one), {name: {} for name in one})
-        for name, value in one.items():
-            values[name][value] = None
-    return [describe_input({name: " / ".join(map(str, own)) for name, own in kind.items()}) for kind in kinds.values()]
+def _inputs_of(one: Case | Count) -> str:
+    """Return the lengths of a closed form or the sizes of a run as text."""
+    if isinstance(one, Count):
+        # an input by position has no name
+        return ", ".join(re.sub(r"^\d+: ", "", text) for text in one.inputs)
+    lengths = dict(one.lengths)
+    if "src_len" in lengths and lengths["src_len"] == lengths["tgt_len"]:
+        lengths["src_len = tgt_len"] = lengths.pop("src_len")
+        del lengths["tgt_len"]
+    return describe_input(lengths)
+
+
+def _merged(texts: Iterable[str]) -> list[str]:
+    """Return texts that differ in numbers alone as one, with all values of each number: ``seq_len 128/512``."""
+    groups: dict[tuple[str, ...], list[list[str]]] = {}
+    for text in texts:
+        # the numbers stand between the other parts
+        parts = re.split(r"(\d+)", text)
+        groups.setdefault(tuple(parts[::2]), []).append(parts)
+    return [
+        "".join("/".join(dict.fromkeys(column)) for column in zip(*alike, strict=True)) for alike in groups.values()
+    ]

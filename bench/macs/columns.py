@@ -85,8 +85,7 @@ def with_accounts(
         found |= {name + IDEAL: one for name, one in of_ideal.items()}
         missing |= {name + IDEAL: reason for name, reason in reasons.items()}
         rows.append(replace(row, accounts=Accounts(found, missing)))
-    about = statement(names, given, model)
-    above = [*table.above, about, *([ideal] if ideal else [])]
+    above = [*table.above, *filter(None, (statement(names, given, model), ideal))]
     return replace(table, columns=columns, rows=rows, above=above)
 
 

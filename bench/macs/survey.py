@@ -29,6 +29,11 @@ DEFAULT = ("params", "macs", "active_params")
 """Columns where none are asked for."""
 CONSTANT = ("params", "active_params")
 """Columns that no length changes."""
+RELEASED = (
+    "Released code that selects heads computes every head; TARGET,form=ideal leaves out those that a token does not "
+    "select."
+)
+"""What a table says of rows of a model that has an ideal form."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,7 @@ class SurveyRow(Row):
     """A target at one point.
 
     Attributes:
-        target: as it was given.
+        target: its name, else as it was given.
         at: the varied names and their values.
         case: its closed form, or the count of its module.
         accounts: its costs by name.
@@ -91,11 +96,14 @@ def table(
     names = args.columns or DEFAULT
     rows = list(_rows(args, varied, names, given))
     at = [Column(name, name, align="right", value=partial(_at, name)) for name in varied]
-    first = Column("target", "target", code=True, wraps=16)
+    head = "model" if args.names else "target"
+    first = Column("target", head, code=not args.names, wraps=16)
     is_run = any(isinstance(row.case, Count) for row in rows)
     title = f"{plural(len(args.target), 'target')}" + (f" by {' and '.join(varied)}" if varied else "")
-    proofs = dict.fromkeys(note for row in rows if isinstance(row.case, Case) for note in row.case.notes)
-    plain = Table("survey", title, [first, *at], rows, above=list(proofs), note_column="target")
+    above = list(dict.fromkeys(note for row in rows for note in row.case.notes or ()))
+    if any(isinstance(row.case, Case) and row.case.ideal not in (None, row.case) for row in rows):
+        above.append(RELEASED)
+    plain = Table("survey", title, [first, *at], rows, above=above, note_column="target")
     found = with_accounts(plain, names, given, MODEL if is_run else REFERENCE, with_ideal=False)
     return replace(found, columns=[_readable(one, found.rows) if human else one for one in found.columns])
 
@@ -117,14 +125,14 @@ def _rows(
     """Yield a row for each target and point; all targets are parsed before the first is counted."""
     points = [dict(zip(varied, values, strict=True)) for values in product(*varied.values())]
     jobs = [
-        (text, point, ",".join([text, *(f"{name}={value}" for name, value in point.items())]))
-        for text in args.target
+        (name, point, ",".join([text, *(f"{letter}={value}" for letter, value in point.items())]))
+        for name, text in zip(args.names or args.target, args.target, strict=True)
         for point in points
     ]
     targets = [parse_target(whole, args) for _, _, whole in jobs]
     cases = [_case(target, whole) for target, (_, _, whole) in zip(targets, jobs, strict=True)]
-    for target, case, (text, point, _) in zip(targets, cases, jobs, strict=True):
-        yield SurveyRow(text, point, case or count(target, columns=names, given=given))
+    for target, case, (name, point, _) in zip(targets, cases, jobs, strict=True):
+        yield SurveyRow(name, point, case or count(target, columns=names, given=given))
 
 
 def _case(target: Any, text: str) -> Case | None:

@@ -158,7 +158,7 @@ OPERATORS = ("allow_unsupported", "formula", "formula_set", "elementwise")
 def add_target_options(group: argparse._ActionsContainer) -> None:
     """Add the options that change a target: fields and keywords, inputs, the type of the weights, lengths."""
     add = group.add_argument
-    text = "field of a model, or keyword of your function"
+    text = "field, or keyword of a function, as TARGET,NAME=VALUE"
     add("--set", action="append", metavar="NAME=VALUE", default=[], help=text)
     text = "[NAME=]1,128[:long], NAME=[VALUES], NAME=@FILE.json"
     add("--input", action="append", type=_checked_input, metavar="SIZES", default=[], help=text)

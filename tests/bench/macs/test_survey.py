@@ -60,6 +60,30 @@ def test_papers_have_units_and_a_plot(tmp_path, capsys):
     assert "<svg" in plot.read_text()
 
 
+def test_rows_and_lines_have_names(tmp_path, capsys):
+    path = tmp_path / "curves.svg"
+    assert (
+        main([MHA, MOA, "--vary", "T=11,13", "--names", "Dense", "Ours", "--format", "csv", "--plot", str(path)]) == 0
+    )
+    assert [line.split(",")[:2] for line in capsys.readouterr().out.splitlines()] == [
+        ["target", "T"], ["Dense", "11"], ["Dense", "13"], ["Ours", "11"], ["Ours", "13"],
+    ]  # fmt: skip
+    assert {"Dense", "Ours"} <= set(re.findall(r"<!-- (\w+) -->", path.read_text()))
+    for words in (["A"], ["A", "A"], ["A", "B", "C"]):
+        assert main([MHA, MOA, "--vary", "T=11", "--names", *words]) == 2
+        assert "as many different names as there are TARGETs, 2" in capsys.readouterr().err
+    assert main([f"{MHA},T=11", "--names", "A"]) == 2
+    assert "--names does not go with one TARGET" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words, is_said", [
+    (["moh:h=8,s=2,r=3,d_m=48"], True), (["moh:h=8,s=2,r=3,d_m=48,form=ideal"], False), ([MOA], False),
+])  # fmt: skip
+def test_released_code_is_named(words, is_said, capsys):
+    assert main([*words, MHA, "--vary", "T=11"]) == 0
+    assert ("Released code that selects heads computes every head" in capsys.readouterr().out) == is_said
+
+
 def test_lengths_are_columns(capsys):
     assert main([MHA, "--vary", "h=3", "--vary", "T=11,1k", "--across", "T", "--columns", "params", "macs"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
@@ -169,13 +193,13 @@ def test_citation_says_what_was_counted(capsys):
     assert main([MHA, MOA, "--vary", "T=11", "--cite"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "MACs of one forward pass were counted with headcount" in text and "by closed forms" in text
-    assert "src_len 11, tgt_len 11" in text and "@software{headcount" in text
+    assert "src_len = tgt_len 11" in text and "@software{headcount" in text
     assert main([MHA, "llama3-8b", "--vary", "T=11,2Ki", "--cite", "--brief"]) == 0
-    *_, last = (out := capsys.readouterr().out.replace("\n    ", " ").splitlines())
-    inputs = "Inputs: batch_size 1, src_len 11 / 2048, tgt_len 11 / 2048; batch_size 1, seq_len 11 / 2048."
-    assert any(line.endswith(inputs) for line in out) and last.startswith("@software{headcount, author = {{")
+    sentence, start, entry = capsys.readouterr().out.replace("\n    ", " ").partition("@software{headcount,\n")
+    inputs = "Inputs: batch_size 1, src_len = tgt_len 11/2048; batch_size 1, seq_len 11/2048.\n"
+    assert sentence.endswith(inputs) and "\nMACs of one" in sentence
     # braces of BibTeX are closed
-    assert last.count("{") == last.count("}") and last.endswith("}")
+    assert (start + entry).count("{") == entry.count("}") and entry.endswith("\n}\n")
 
 
 @pytest.mark.parametrize("name, form", [("md", "t.md"), ("latex", "t.tex"), ("json", "t.json"), ("csv", "t.csv")])
@@ -191,7 +215,7 @@ def test_citation_stands_where_a_paper_takes_it(words, name, form, tmp_path, cap
         out, err = capsys.readouterr()
         text = " ".join((path.read_text() if "-o" in more else out).replace("\\_", "_").split())
         assert ("MACs of one forward pass were counted with headcount" in text) == (name != "csv")
-        assert ("src_len 11, tgt_len 11." in text) == (name != "csv")
+        assert ("src_len = tgt_len 11." in text) == (name != "csv")
         assert name == "json" or "@software{headcount" in " ".join(err.split())
     assert "OWNER" not in text + err
 

@@ -23,6 +23,11 @@ from torch.utils.checkpoint import checkpoint
 def alone(): return nn.Linear(5, 7), (torch.ones(3, 5),)
 class Checkpointed(nn.Sequential):
     def forward(self, x): return checkpoint(super().forward, x, use_reentrant=False)
+def caching(T=5, numbers=None):
+    layers = nn.ModuleList(nn.Linear(5, 7) for _ in range(3))
+    for layer in layers[:2]:
+        layer.cache_elements = 2 * T * 7 if numbers is None else numbers
+    return nn.Sequential(layers[0], nn.Linear(7, 5), layers[1]), (torch.ones(T, 5),)
 def checkpointed(): return Checkpointed(nn.Linear(5, 7), nn.Linear(7, 11)), (torch.ones(3, 5),)
 """
 
@@ -94,3 +99,16 @@ def test_columns_of_a_configuration(tmp_path, warm, monkeypatch, capsys):
     # of the closed form: a step for each number of stored tokens
     steps = STORED * WEIGHTS + 2 * 2 * 4 * D_H * STORED * (STORED + 1) // 2
     assert row["generate_macs"] == steps and row["missing"] == {} and row["saved_bytes"] > 0
+
+
+def test_cache_of_own_layers_is_what_they_state(measure_columns):
+    """The sum over modules, in bytes of cached numbers; nothing else about a step is known of them."""
+    target, names = "decoding_net.py:caching", ["kv_bytes", "decode_macs"]
+    found = measure_columns(target, names, context=None)
+    assert found["kv_bytes"] == 2 * (2 * 5 * 7) * 2 and "cache_elements" in found["decode_macs"].reason
+    assert measure_columns(target, names, context=None, settings={"T": 11})["kv_bytes"] == 2 * (2 * 11 * 7) * 2
+    assert "without --context" in measure_columns(target, names)["kv_bytes"].reason
+    for wrong in (-1, 2.5, True):
+        reason = measure_columns(target, names, context=None, settings={"numbers": wrong})["kv_bytes"].reason
+        assert reason == f"cache_elements of Linear must be a whole number of at least 0, not {wrong!r}"
+    assert "cache_elements" in measure_columns("decoding_net.py:alone", names, context=None)["kv_bytes"].reason
