@@ -75,7 +75,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     what.add_argument("--backward", action="store_true", help="count the gradients too")
     what.add_argument("--decode", action="store_true", help="add one decode step: its MACs and bytes")
     what.add_argument("--across", metavar="LETTER", help="a column for each value of a letter of --vary")
-    what.add_argument("--names", nargs="+", metavar="NAME", help="in place of the TARGETs in a table of several")
+    what.add_argument("--names", nargs="+", metavar="NAME", help="names of rows and curves, one for each TARGET")
     devices = out.add_argument_group("one rank of many devices")
     devices.add_argument("--plan", metavar="PLAN", help="tp=8,sp; with --ranks FILE.py:FUNCTION or transformers")
     add_ranks(devices)

@@ -42,7 +42,9 @@ ESCAPES = {c: rf"\{c}" for c in "&%$#_{}"} | {
 # the longer ones first
 _PATTERN = re.compile("|".join(map(re.escape, sorted(ESCAPES, key=len, reverse=True))))
 _FORMULA = re.compile(r"\$.+\$")
-_BREAKS = re.compile(r"(?<=[./_,=-])(?! )")
+_BREAKS = re.compile(r"(?<=[./_=-])(?! )")
+_WORDS = re.compile(r"(?<=,)(?! )")
+"""Where a line of a cell may end, without and with commas."""
 
 
 def escape(text: str) -> str:
@@ -63,7 +65,10 @@ class Latex(Renderer):
         columns = list(zip(layout.columns, layout.widths, strict=True))
         heights = [[len(self.lines(column, width, row)) for row in rows] for column, width in columns]
         is_broken = [max(height, default=1) > 1 for height in heights]
-        types = "".join(map(_column_type, layout.columns, layout.widths, is_broken))
+        types = ""
+        for (column, width), split in zip(columns, is_broken, strict=True):
+            pieces = [len(piece) for row in rows for piece in _pieces(self.cell(column, row))]
+            types += _paragraph(max(width, *pieces)) if split else column.side[0]
         head = _head(heading_rows(layout.columns))
         body = []
         for number, row in enumerate(rows):
@@ -134,9 +139,14 @@ def _cell(text: str, is_broken: bool, formula: bool) -> str:
     # a level of a tree is two spaces, which TeX drops
     levels, rest = divmod(len(text) - len(words), 2)
     indent = r"\quad " * levels + r"\enspace " * rest
-    return indent + r"\allowbreak{}".join(map(escape, _BREAKS.split(words) if is_broken else [words]))
+    return indent + r"\allowbreak{}".join(map(escape, _pieces(words) if is_broken else [words]))
 
 
-def _column_type(column: Column, width: int, is_broken: bool) -> str:
-    """Return a column's type; a broken one has half an em, a digit's width, for each character."""
-    return rf">{{\raggedright\arraybackslash}}p{{{width / 2}em}}" if is_broken else column.side[0]
+def _pieces(text: str) -> list[str]:
+    """Return the pieces of a cell between which a line may end: words of sizes, moa:K=8,E=32, stay whole."""
+    return (_WORDS if "," in text else _BREAKS).split(text)
+
+
+def _paragraph(width: int) -> str:
+    """Return a column of lines of ``width`` characters, half an em, a digit's width, each."""
+    return rf">{{\raggedright\arraybackslash}}p{{{width / 2}em}}"

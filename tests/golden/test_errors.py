@@ -63,7 +63,7 @@ COUNTS = [
     ("count llama3-8b --counter closed-form --dtype half", 2, ["--dtype", "closed forms"]),
     ("count llama3-8b --plan tp=2 --context 7", 2, ["--context", "--plan"]),
     ("grid moe:K=2,E=5,D=7,T=3", 2, ["'moe'", "moa"]),
-    ("latency --layer mha-base moa:K=2", 2, ["d_m, E, D"]),
+    ("latency --layer mha-base moa:K=2", 2, ["d_m (d_model), E (num_experts), D (head_dim)"]),
     ("count llama3-8b --set no_field=1 --set num_layers=2", 2, ["no_field", "num_layers"]),
     ("budget llama3-8b --preset llama3-405b --params 1G", 2, ["unrecognized", "--preset"]),
     ("grid 'K=1,x E=8'", 2, ["'K=1,x'"]),

@@ -106,6 +106,14 @@ def test_latex_tables_fit_a_page_or_break(tmp_path):
     assert re.findall(TOO_LARGE, tex_log(tables, tmp_path)) == []
 
 
+@pytest.mark.skipif(PDFLATEX is None, reason="pdflatex is not installed (texlive-latex-recommended brings it)")
+@pytest.mark.parametrize("name", ["switchhead:h=2,E=5,K=2,d_h=64,d_m=512", "averylongwordwithoutanyplacetobreak.b.c"])
+def test_latex_words_stay_in_their_column(name, tmp_path):
+    columns = [Column("path", "target", wraps=10), *(Column(f"n{i}", f"number\n{i}", kind="int") for i in range(9))]
+    rows = [{"path": text, **{f"n{i}": 35137127448576 for i in range(9)}} for text in (name, "a")]
+    assert re.findall("Overfull", tex_log([render("latex", made_table(columns, rows))], tmp_path)) == []
+
+
 @pytest.mark.parametrize("name", ["proj", 3 * "proj.of.a.layer.broken.into.lines."], ids=["whole", "broken"])
 def test_latex_keeps_the_tree_of_modules(name):
     """A name of depth n is n quads to the right, on one line or broken into several."""
