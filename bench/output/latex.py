@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import groupby
 from math import ceil
 
-from headcount.bench.column import DASH, Column
+from headcount.bench.column import DASH
 from headcount.bench.output.renderer import Renderer, heading_rows
 from headcount.bench.result import Row
 
