@@ -294,7 +294,7 @@ def state_of_module(net):
 
 def state_of_process():
     return {
-        "generators": (torch.get_rng_state().tolist(), random.getstate(), str(numpy.random.get_state())),
+        "generators": (torch.get_rng_state().tolist(), random.getstate(), numpy.random.get_state()[1].tolist()),
         "modes": (
             torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.get_default_dtype(),
             torch.are_deterministic_algorithms_enabled(), torch.is_autocast_enabled("cpu"),
@@ -303,7 +303,7 @@ def state_of_process():
         ),
         "warnings": list(warnings.filters),
         "threads": threading.enumerate(),
-        "collector": (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()),
+        "collector": (gc.isenabled(), gc.get_threshold()),
         "signals": [signal.getsignal(number) for number in signal.valid_signals()],
         "environment": dict(os.environ),
         "modules": set(sys.modules),
@@ -346,6 +346,13 @@ def test_backward_begun_before_a_count_works(kind):
     loss = (x.requires_grad_().exp() @ (next(net.parameters()) ** 2)).sum()
     count_macs(net, x, training=True, allow_unsupported=True)
     loss.backward()
+
+
+def test_collector_has_its_frozen_objects():
+    gc.freeze()
+    before = gc.get_freeze_count()
+    count_macs(linear(), torch.ones(N, D))
+    assert gc.get_freeze_count() == before
 
 
 def test_result_keeps_no_tensor():
