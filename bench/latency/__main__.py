@@ -49,10 +49,9 @@ from headcount.formulas.plan import parse as parse_plan
 from headcount.models.configs import layers
 from headcount.models.configs.targets import has_closed_form, is_layer, read, split
 
-PASSES = ("forward", "both", "decode")
 SEQ_LENS = {"cpu": (10, 128, 512), "cuda": (10, 128, 512, 2048, 8192)}
 QUICK = {"layer": ["mha-base", "moa-8K8E128D"], "seq_len": [128], "blocks": 5, "passes": ["forward"], "tokens": 512}
-PASSES_OF_MODELS = {"forward": (PREFILL, FORWARD), "both": (TRAINING,), "decode": (DECODE,)}
+PASSES = {"forward": (PREFILL, FORWARD), "both": (TRAINING,), "decode": (DECODE,)}
 """The times of a whole model by pass."""
 CARD = "H200 SXM"
 """The card of an estimate by default: the measured one."""
@@ -73,14 +72,8 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     schedule.add_options(shape, "--tokens")
     shape.add_argument("--batch-size", type=int, metavar="N")
     schedule.add_options(out, "--dtype")
-    out.add_argument(
-        "--pass",
-        nargs="+",
-        choices=PASSES,
-        dest="passes",
-        metavar="PASS",
-        help=f"{', '.join(PASSES)} (default: forward both)",
-    )
+    passes = f"{', '.join(PASSES)} (default: forward both)"
+    out.add_argument("--pass", nargs="+", choices=PASSES, dest="passes", metavar="PASS", help=passes)
     schedule.add_options(out, "--device", default=None)
     out.add_argument("--routing", nargs="+", choices=ROUTINGS, default=["balanced"], help="(default: balanced)")
     schedule.add_options(out, "--threads", "--within", "--commit")
@@ -192,14 +185,9 @@ def _times(args: argparse.Namespace, text: str) -> list[Table]:
         raise UsageError(f"{text}: {given[0]} is of layers and presets without a plan")
     if args.dtype not in (None, DTYPE):
         raise UsageError(f"{text}: its times are in {DTYPE}, not in {args.dtype}")
-    passes: list[str] = []
-    for name in args.passes or ():
-        if name not in PASSES_OF_MODELS:
-            raise UsageError(f"{text} has the passes {', '.join(PASSES_OF_MODELS)}, not {name}")
-        passes += PASSES_OF_MODELS[name]
-    plan = parse_plan(args.plan) if args.plan else None
-    card = find_card(args.on or CARD)
-    found: list[Table] = []
+    passes = [time for name in args.passes or () for time in PASSES[name]]
+    plan, card = parse_plan(args.plan) if args.plan else None, find_card(args.on or CARD)
+    found = []
     for length in args.seq_len or [None]:
         lengths = {**dict.fromkeys(LENGTHS), "seq_len": length, "batch_size": args.batch_size}
         target = parse_target(text, argparse.Namespace(set=[], input=[], **lengths))
@@ -220,21 +208,14 @@ def set_defaults(args: argparse.Namespace) -> None:
 
 
 def _make_cases(args: argparse.Namespace) -> list[TimingCase]:
-    how = {"dtype": args.dtype, "device": args.device, "requested": tuple(args.impl) if args.impl else None}
-    found = []
-    if args.layer or not args.model:
-        names = list(layers.LAYERS) if args.layer in (None, ["all"]) else args.layer
-        found += layer_cases(names, args.seq_len or SEQ_LENS[args.device], args.passes, args.routing, **how)
-    if args.model:
-        names = implementations.timed_models() if args.model == ["all"] else args.model
-        found += model_cases(names, args.seq_len, args.passes, **how)
+    """Return the cases of --layer and --model, of as many sequences as have about --tokens tokens by default."""
+    names, models = args.layer or [], args.model or []
+    if names == ["all"] or not (names or models):
+        names = list(layers.LAYERS)
+    if models == ["all"]:
+        models = implementations.timed_models()
     tokens = args.tokens or schedule.TOKENS[args.device]
-    return [_with_batch(case, args.batch_size, tokens) for case in found]
-
-
-def _with_batch(case: TimingCase, batch_size: int | None, tokens: int) -> TimingCase:
-    """Return ``case`` with ``batch_size``, else with as many sequences as have about ``tokens`` tokens."""
-    return replace(case, batch_size=batch_size or max(1, tokens // case.seq_len))
+    return _cases_of(args, names, models, args.seq_len, args.batch_size, tokens)
 
 
 def _target_cases(args: argparse.Namespace) -> list[TimingCase]:
@@ -242,18 +223,25 @@ def _target_cases(args: argparse.Namespace) -> list[TimingCase]:
 
     The batch is of one sequence by default, as that of a count.
     """
-    how = {"dtype": args.dtype, "device": args.device, "requested": tuple(args.impl) if args.impl else None}
     found = []
     for text in args.target:
         spec, _, lengths = read(text)
         seq_lens = [lengths["seq_len"]] if "seq_len" in lengths else args.seq_len
-        if is_layer(spec):
-            cases = layer_cases([text], seq_lens or SEQ_LENS[args.device], args.passes, args.routing, **how)
-        else:
-            cases = model_cases([text], seq_lens, args.passes, **how)
+        names, models = ([text], []) if is_layer(spec) else ([], [text])
         batch_size = lengths.get("batch_size", args.batch_size)
-        found += [_with_batch(case, batch_size, args.tokens or 1) for case in cases]
+        found += _cases_of(args, names, models, seq_lens, batch_size, args.tokens or 1)
     return found
+
+
+def _cases_of(
+    args: argparse.Namespace, names: Sequence[str], models: Sequence[str], seq_lens: Sequence[int] | None,
+    batch_size: int | None, tokens: int,
+) -> list[TimingCase]:  # fmt: skip
+    """Return the cases of layers and models with ``batch_size``, else with sequences of about ``tokens`` tokens."""
+    how = {"dtype": args.dtype, "device": args.device, "requested": tuple(args.impl) if args.impl else None}
+    found = [*layer_cases(names, seq_lens or SEQ_LENS[args.device], args.passes, args.routing, **how)]
+    found += model_cases(models, seq_lens, args.passes, **how)
+    return [replace(case, batch_size=batch_size or max(1, tokens // case.seq_len)) for case in found]
 
 
 def _list_names() -> str:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -16,14 +15,6 @@ Given = Sequence[Mapping[int, Tensor]]
 by their place among the arguments."""
 
 
-@dataclass
-class BlockInputs:
-    """The tensors that the blocks of a model received, and the leaves of autograd that they read instead."""
-
-    received: list[dict[int, Tensor]] = field(default_factory=list)
-    replaced: list[Tensor] = field(default_factory=list)
-
-
 def find_blocks(model: nn.Module) -> list[nn.Module]:
     """Return the innermost repeated parts of ``model`` that hold an attention layer."""
     listed = [entry for module in model.modules() if isinstance(module, nn.ModuleList) for entry in module]
@@ -33,24 +24,28 @@ def find_blocks(model: nn.Module) -> list[nn.Module]:
 
 
 @contextmanager
-def _block_inputs(model: nn.Module, given: Given | None = None) -> Iterator[BlockInputs]:
-    """Record what the blocks of ``model`` read in the block of code; ``given`` replaces it in their last sequence."""
-    seen = BlockInputs()
+def _block_inputs(model: nn.Module, given: Given = ()) -> Iterator[tuple[list[dict[int, Tensor]], list[Tensor]]]:
+    """Record what the blocks of ``model`` receive in the block of code; ``given`` replaces it in their last sequence.
+
+    Yields the tensors of the last sequence by call, and the leaves of autograd that are read instead.
+    """
+    received: list[dict[int, Tensor]] = []
+    replaced: list[Tensor] = []
 
     def hook(block: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
         leaves, spec = tree_flatten((args, kwargs))
-        values = given[len(seen.received)] if given else {}
+        values = given[len(received)] if given else {}
         places = values or [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor) and leaf.requires_grad]
-        seen.received.append({i: leaves[i][-1:] for i in places})
+        received.append({i: leaves[i][-1:] for i in places})
         for i, value in values.items():
             leaf = value.to(leaves[i]).detach().requires_grad_(torch.is_grad_enabled())
-            seen.replaced.append(leaf)
+            replaced.append(leaf)
             leaves[i] = torch.cat([leaves[i][:-1], leaf]) if len(leaves[i]) > 1 else leaf
         return tree_unflatten(leaves, spec)
 
     handles = [block.register_forward_pre_hook(hook, with_kwargs=True) for block in find_blocks(model)]
     try:
-        yield seen
+        yield received, replaced
     finally:
         for handle in handles:
             handle.remove()
@@ -58,9 +53,9 @@ def _block_inputs(model: nn.Module, given: Given | None = None) -> Iterator[Bloc
 
 def trace_blocks(model: nn.Module, inputs: Sequence[Tensor]) -> Given:
     """Return what each block of ``model`` reads in a forward pass."""
-    with torch.enable_grad(), _block_inputs(model) as seen:
+    with torch.enable_grad(), _block_inputs(model) as (received, _):
         model(*inputs)
-    return [{i: tensor.detach().clone() for i, tensor in tensors.items()} for tensors in seen.received]
+    return [{i: tensor.detach().clone() for i, tensor in tensors.items()} for tensors in received]
 
 
 def result_names(model: nn.Module, given: Given) -> list[str]:
@@ -76,15 +71,15 @@ def run_blocks(model: nn.Module, inputs: Sequence[Tensor], given: Given, gradien
     With ``gradients`` also those of what the blocks read, and of the parameters of each part, where the gradient of
     every result is drawn, so that sums over tokens do not cancel: each depends on one block alone.
     """
-    with torch.set_grad_enabled(gradients), _block_inputs(model, given) as seen:
+    with torch.set_grad_enabled(gradients), _block_inputs(model, given) as (received, replaced):
         out = model(*inputs)[-1:]
-    results = [tensor for tensors in seen.received for tensor in tensors.values()] + [out]
+    results = [tensor for tensors in received for tensor in tensors.values()] + [out]
     if not gradients:
         return results
     parts = _parts(model).values()
-    wanted = [*seen.replaced, *(parameter for part in parts for parameter in part)]
+    wanted = [*replaced, *(parameter for part in parts for parameter in part)]
     found = iter(torch.autograd.grad(results, wanted, list(map(_normals, results)), materialize_grads=True))
-    of_inputs = [next(found) for _ in seen.replaced]
+    of_inputs = [next(found) for _ in replaced]
     of_parts = [torch.cat([next(found).flatten() for _ in part]) for part in parts]
     return [*(one.detach() for one in results), *of_inputs, *of_parts]
 

@@ -121,11 +121,8 @@ def stored_rows(folder: Path) -> tuple[list[MeasuredRow], dict[str, str]]:
     unused: dict[str, str] = {}
     for record in _timed(folder):
         key = key_of(record)
-        if record.implementation in UNLISTED:
-            unused[key] = UNLISTED[record.implementation]
-            continue
-        if record.timed_by != GRAPH:
-            unused[key] = "not timed by a CUDA graph"
+        if record.implementation in UNLISTED or record.timed_by != GRAPH:
+            unused[key] = UNLISTED.get(record.implementation, "not timed by a CUDA graph")
             continue
         cells[key].add(record.cell)
         if key not in newest or newest[key].environment["time"] < record.environment["time"]:

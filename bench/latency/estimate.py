@@ -3,7 +3,7 @@
 The kernels of a call are those of a run on meta tensors (bench.performance).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -12,7 +12,7 @@ from headcount.bench.errors import excerpt
 from headcount.bench.hardware import Hardware
 from headcount.bench.latency import timing_cases
 from headcount.bench.latency.implementations import ImplSpec
-from headcount.bench.latency.roofline import Peaks, bounds_s, work
+from headcount.bench.latency.roofline import Peaks, bound_s, work
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.bench.performance import model
 from headcount.bench.performance.kernel import UNLISTED, Kernel
@@ -63,11 +63,16 @@ COLUMNS = (*timing_cases.COLUMNS[:-1], *columns_of(EstimateRow))
 def table(cases: Sequence[TimingCase], hardware: Hardware) -> Table[EstimateRow]:
     """Return the estimates for every implementation of ``cases``, also for those that are not installed here."""
     batch = dict.fromkeys(f"{case.batch_size:,}" for case in cases)
+    rows: list[EstimateRow] = []
+    for case in cases:
+        # each dense layer once, whatever it is compared with
+        specs = {spec.label: spec for spec in case.impls(any_device=True)}
+        rows += [_row(case, spec, hardware) for spec in specs.values()]
     return Table(
         "estimate",
         f"Estimate, not measured: {hardware.name}, batch size {', '.join(batch)}",
         COLUMNS,
-        [_row(case, spec, hardware) for case, spec in _calls(cases)],
+        rows,
         above=[
             f"At least: over the kernels, the longer of bytes over {hardware.bytes_per_s / 1e12:g} TB/s and MACs over "
             f"the type's rate ({hardware.source}), and {model.LEAST_LAUNCH_US:g} us for each, which is assumed.",
@@ -76,13 +81,6 @@ def table(cases: Sequence[TimingCase], hardware: Hardware) -> Table[EstimateRow]
         below=["No figure of this table was measured."],
         note_column="layer",
     )
-
-
-def _calls(cases: Sequence[TimingCase]) -> Iterator[tuple[TimingCase, ImplSpec]]:
-    """Yield each case with its implementations, and each dense layer once, whatever it is compared with."""
-    for case in cases:
-        specs = {spec.label: spec for spec in case.impls(any_device=True)}
-        yield from ((case, spec) for spec in specs.values())
 
 
 def sentence(rows: Sequence[EstimateRow]) -> str:
@@ -121,7 +119,7 @@ def _row(case: TimingCase, spec: ImplSpec, hardware: Hardware) -> EstimateRow:
     done, (kernels, reason) = work(case, spec.executed), kernels_of(case, spec)
     if reason:
         moved, launches, expected_us = done.elements * case.element_bytes, None, None
-        least_us = max(bounds_s(done.macs, moved, Peaks.of(hardware, case.dtype)).values()) / US
+        least_us = bound_s(done.macs, moved, Peaks.of(hardware, case.dtype)) / US
     else:
         moved = sum(kernel.times * kernel.bytes for kernel in kernels)
         launches = sum(kernel.times for kernel in kernels)

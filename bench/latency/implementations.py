@@ -146,13 +146,10 @@ def find_dense_preset(name: str) -> str | None:
     config, dense = preset(name), preset(_origin(name)).attention
     if not config.attention.routing_letters or dense.routing_letters:
         return None
+    alike = {other: preset(other) for other in timed_models() if preset(other).attention.variant == dense.variant}
+    alike = [other for other, found in alike.items() if _fixed_fields(found) == _fixed_fields(config)]
     macs = Case.of(name).ledger.macs
-    distances = {}
-    for other in timed_models():
-        found = preset(other)
-        if found.attention.variant == dense.variant and _fixed_fields(found) == _fixed_fields(config):
-            distances[other] = abs(log(Case.of(other).ledger.macs / macs))
-    return min(distances, key=distances.__getitem__, default=None)
+    return min(alike, key=lambda other: abs(log(Case.of(other).ledger.macs / macs)), default=None)
 
 
 def _origin(name: str) -> str:
@@ -165,8 +162,7 @@ def _origin(name: str) -> str:
 
 def _fixed_fields(config: ModelConfig) -> tuple:
     """Return the class and the fields of a model, without its attention and widths."""
-    names = {field.name for field in fields(config)} - set(VARIED)
-    return type(config), tuple((name, getattr(config, name)) for name in sorted(names))
+    return type(config), tuple(getattr(config, field.name) for field in fields(config) if field.name not in VARIED)
 
 
 def timed_models() -> list[str]:

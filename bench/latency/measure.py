@@ -14,22 +14,13 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, supported_activities
 
 from headcount.bench import records
-from headcount.bench.latency import correctness
-from headcount.bench.latency.capture import NotCaptured, capture, side_stream
+from headcount.bench.latency import correctness, timing
+from headcount.bench.latency.capture import Capture, NotCaptured, capture, side_stream
 from headcount.bench.latency.case_tensors import CaseTensors
 from headcount.bench.latency.implementations import ImplSpec
 from headcount.bench.latency.roofline import Peaks, bound, work
 from headcount.bench.latency.runs import Run, make_run, tensors
 from headcount.bench.latency.statistics import TRUSTED_BLOCKS, Ratio, paired_ratio, quantile, verdict
-from headcount.bench.latency.timing import (
-    OUT_OF_MEMORY,
-    ImplFailed,
-    TimedCall,
-    format_status,
-    interleave,
-    is_lost,
-    synchronize,
-)
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.bench.records import LatencyRecord
 
@@ -55,7 +46,7 @@ class DeviceLost(Exception):
 
 
 @dataclass(kw_only=True)
-class TimedImpl(TimedCall):
+class TimedImpl(timing.TimedCall):
     """An implementation of a case: its correctness check and its samples.
 
     ``run`` is None where it is not timed, for ``status``. ``has_same_bits``: whether a second run gave the same bits.
@@ -121,8 +112,8 @@ class TimedImpl(TimedCall):
 
     def fail(self, error: BaseException) -> None:
         """Give the implementation up for ``error``. Raises DeviceLost where the device no longer works."""
-        self.status, self.run, self.call, self.graph = format_status(error), None, None, None
-        if is_lost(self.case.device):
+        self.status, self.run, self.call, self.graph = timing.format_status(error), None, None, None
+        if timing.is_lost(self.case.device):
             raise DeviceLost(f"{self.name}: {self.status}") from error
 
 
@@ -217,7 +208,7 @@ def profile_kernels(call: Callable[[int], object], device: str) -> list[dict[str
     try:
         with profile(activities=[activity], acc_events=True) as seen:
             call(0)
-            synchronize(device)
+            timing.synchronize(device)
         events = [event for event in seen.key_averages() if event.device_type == kind]
     except RuntimeError:
         return None
@@ -236,10 +227,8 @@ def _check_again(impl: TimedImpl) -> None:
     try:
         once, again = (tensors(impl.call(0)) for _ in range(2))
         impl.has_same_bits = all(map(torch.equal, once, again))
-        if impl.case.device == "cuda":
-            impl.replay_error = correctness.replay_error(impl.run, capture(impl.call, 1, impl.sets))
-            if not impl.replay_error <= correctness.replay_bound(impl.run.case, impl.checked.bound):
-                impl.status = "wrong: a replay on other inputs is not right"
+        if impl.case.device == "cuda" and not _is_replayed(impl, capture(impl.call, 1, impl.sets)):
+            impl.status = "wrong: a replay on other inputs is not right"
     except NotCaptured as reason:
         # an implementation that makes the host wait has no graph, and agrees all the same
         impl.graph_reason = str(reason)
@@ -310,28 +299,32 @@ def _time_together(impls: list[TimedImpl], *, device: str, **how: Any) -> TimedI
             impl.wall_s, impl.gpu_s = [], []
         control = replace(left[0], wall_s=[], gpu_s=[])
         try:
-            interleave([left[0], control, *left[1:]], device=device, **how)
+            timing.interleave([left[0], control, *left[1:]], device=device, **how)
             return control
-        except ImplFailed as failed:
+        except timing.ImplFailed as failed:
             # the control has the same run
             impl = next(impl for impl in left if impl.run is failed.impl.run)
-            together = format_status(failed.__cause__) == OUT_OF_MEMORY
+            together = timing.format_status(failed.__cause__) == timing.OUT_OF_MEMORY
             if together:
                 # without the largest the others may fit
                 impl = max(left, key=lambda impl: impl.peak_memory or 0)
             impl.fail(failed.__cause__)
             if together:
-                impl.status = f"{OUT_OF_MEMORY} together with the other implementations"
+                impl.status = f"{timing.OUT_OF_MEMORY} together with the other implementations"
         # free what the implementation holds
         del left, control
         gc.collect()
     return None
 
 
+def _is_replayed(impl: TimedImpl, graph: Capture) -> bool:
+    """Record the error of a replay on other inputs, and return whether it is allowed; NaN is not."""
+    impl.replay_error = correctness.replay_error(impl.run, graph)
+    return impl.replay_error <= correctness.replay_bound(impl.case, impl.checked.bound)
+
+
 def _check_replay(impl: TimedImpl) -> None:
-    impl.replay_error = correctness.replay_error(impl.run, impl.graph)
-    # written so that a NaN is wrong
-    if not impl.replay_error <= correctness.replay_bound(impl.run.case, impl.checked.bound):
+    if not _is_replayed(impl, impl.graph):
         raise RuntimeError(f"a replay on other inputs is off by {impl.replay_error:.1e}")
 
 

@@ -68,15 +68,14 @@ def least_elements(ledger: Ledger, activations: int, trains: bool) -> int:
     return (1 + trains) * (weights + activations)
 
 
-def bounds_s(macs: int, moved: int, peaks: Peaks) -> dict[str, float]:
-    """Return the seconds for ``macs`` and for ``moved`` bytes; the longer one is the roofline bound."""
-    return {"MACs": macs / peaks.macs_per_s, "bytes": moved / max(peaks.bytes_per_s, peaks.read_bytes_per_s)}
+def bound_s(macs: int, moved: int, peaks: Peaks) -> float:
+    """Return the roofline bound: the longer of the seconds for ``macs`` and for ``moved`` bytes."""
+    return max(macs / peaks.macs_per_s, moved / max(peaks.bytes_per_s, peaks.read_bytes_per_s))
 
 
 def bound(macs: int, moved: int, peaks: Peaks | None) -> dict[str, Any]:
     """Return the roofline bound and the peaks as fields of a record, None without peaks."""
-    bound_ms = peaks and 1000 * max(bounds_s(macs, moved, peaks).values())
-    return {"roofline_ms": bound_ms, "peaks": peaks and asdict(peaks)}
+    return {"roofline_ms": peaks and 1000 * bound_s(macs, moved, peaks), "peaks": peaks and asdict(peaks)}
 
 
 def bound_of_record(record: LatencyRecord) -> float | None:

@@ -112,13 +112,12 @@ def model_cases(
 ) -> Iterator[TimingCase]:
     """Yield every combination without a batch size; without ``seq_lens`` each model at its paper's length. Models are
     timed forward and forward + backward."""
-    for which in passes:
+    for which, name in product(passes, names):
         if which not in ("forward", "both"):
             raise UsageError(f"a model is timed by --pass forward or both, not {which}")
-        for name in names:
-            config = find_config("model", name)
-            given = [value for key, value in config.lengths.items() if key != "batch_size"]
-            # a model of images has a fixed length: its patches
-            fixed = [] if given else [config.num_tokens]
-            for seq_len in fixed or seq_lens or [max(given)]:
-                yield TimingCase("model", name, seq_len, 0, which=which, routing="natural", **how)
+        config = find_config("model", name)
+        given = [value for key, value in config.lengths.items() if key != "batch_size"]
+        # a model of images has a fixed length: its patches
+        fixed = [] if given else [config.num_tokens]
+        for seq_len in fixed or seq_lens or [max(given)]:
+            yield TimingCase("model", name, seq_len, 0, which=which, routing="natural", **how)

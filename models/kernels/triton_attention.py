@@ -34,10 +34,14 @@ def _attend_keys(
     MASKED: tl.constexpr, HIDDEN: tl.constexpr, PRECISION: tl.constexpr, D: tl.constexpr, D_PAD: tl.constexpr,
     BN: tl.constexpr,
 ):  # fmt: skip
-    """Keys [lower, upper) added to (top, norm, acc); ``position`` is the last key that a row may see."""
+    """Keys [lower, upper) added to top (BM,), norm (BM,) and acc (BM, D_PAD) of the queries q (BM, D_PAD).
+
+    ``k_rows`` and ``v_rows`` point to the first key and value; ``position`` (BM,) is the last key that a row may see.
+    """
     d = tl.arange(0, D_PAD)
     for start in range(lower, upper, BN):
         s = start + tl.arange(0, BN)
+        # (D_PAD, BN): a key is a column, so that no tile is transposed
         k_tile = k_rows + s[None, :].to(tl.int64) * stride_k + d[:, None]
         k = _load_rows(k_tile, s[None, :] < src_len, d[:, None], D, D_PAD)
         scores = tl.dot(q, k, input_precision=PRECISION) * scale
@@ -46,7 +50,9 @@ def _attend_keys(
             if HIDDEN:
                 seen = seen & (tl.load(hidden_row + s, mask=s < src_len, other=1) == 0)[None, :]
             scores = tl.where(seen, scores, float("-inf"))
+        # earlier sums are for the old top: they shrink by 2^(top - new)
         new = tl.maximum(top, tl.max(scores, 1))
+        # a row that has seen no key has the top -inf, and -inf - -inf is no number
         safe = tl.where(new == float("-inf"), 0.0, new) if MASKED else new
         p = tl.exp2(scores - safe[:, None])
         shrink = tl.exp2(top - safe)
@@ -69,6 +75,7 @@ def _attend(
     top = tl.full((BM,), float("-inf"), tl.float32)
     norm = tl.zeros((BM,), tl.float32)
     acc = tl.zeros((BM, D_PAD), tl.float32)
+    # whole blocks that every row sees need no mask
     free = first if HIDDEN else first + tl.maximum(tl.minimum(free, src_len) - first, 0) // BN * BN
     top, norm, acc = _attend_keys(
         q, k_rows, v_rows, hidden_row, stride_k, stride_v, first, free, src_len, position, scale, top, norm, acc,
@@ -110,6 +117,7 @@ def mqa_kernel(
         stride_ks * UNIT, stride_vs * UNIT, 0, free, last, src_len, position, scale,
         HIDDEN, PRECISION, D, D_PAD, BM, BN,
     )  # fmt: skip
+    # the gate (BM,) of each row: a softmax over the K logits of its token, at its slot
     slots = tl.arange(0, K_PAD)[None, :]
     # rows beyond the last one have the logits of its token, so that these are finite
     tokens = batch * (num_rows // K) + tl.minimum(rows, num_rows - 1) // K
@@ -157,6 +165,7 @@ def ragged_kernel(
     ``order`` and ``ends`` are by (sequence, routed head), tokens in order; gates (N, S + K) have shared heads first.
     """
     program, blocks = tl.program_id(0), tl.cdiv(tgt_len, BM)
+    # a segment is a (sequence, routed head), with at most T rows
     segment = program // blocks
     batch, head = (segment // (H - S)).to(tl.int64), S + segment % (H - S)
     begin = tl.load(ends_ptr + segment - 1, mask=segment > 0, other=0)
@@ -217,11 +226,13 @@ def decode_kernel(
     batch = (program // blocks // (H // GROUP)).to(tl.int64)
     slots = tl.arange(0, K_PAD)
     heads = _heads_of(heads_ptr, batch, slots, S, K)
+    # used heads of this key/value head, by their rank among them the rows of its tiles
     mine = (slots < K) & (heads // GROUP == group)
     rank, rows = tl.cumsum(mine.to(tl.int32), 0) - 1, block * BM + tl.arange(0, BM)
     count = tl.sum(mine.to(tl.int32), 0)
     if count <= block * BM:
         return
+    # own (BM, K_PAD) has the one slot of each row
     own, live = mine[None, :] & (rank[None, :] == rows[:, None]), rows < count
     slot, head = tl.sum(tl.where(own, slots[None, :], 0), 1), tl.sum(tl.where(own, heads[None, :], 0), 1)
     d = tl.arange(0, D_PAD)
@@ -257,6 +268,7 @@ def combine_kernel(
         tl.store(out, tl.zeros((D_PAD,), out_ptr.dtype.element_ty), mask=d < D)
         return
     row = batch * K + tl.sum(tl.where(mine, slots, 0), 0)
+    # each part's share (SPLITS,) at the highest top; a part that saw no key has 0
     top = tl.load(top_ptr + row * SPLITS + splits)
     highest = tl.max(top, 0)
     share = tl.exp2(top - tl.where(highest == float("-inf"), 0.0, highest))

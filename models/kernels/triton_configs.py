@@ -74,30 +74,13 @@ TABLE: Mapping[str, tuple[Row, ...]] = {
         Row({"D": 128}, Launch({"BM": 128, "BN": 64}, 8, 3)),
         Row({}, Launch({"BM": 64, "BN": 64}, 4, 3)),
     ),
-    "decode": (
-        Row({"D": 256}, Launch({"BM": 16, "BN": 64}, 4, 2)),
-        Row({}, Launch({"BM": 16, "BN": 64}, 4, 2)),
-    ),
+    "decode": (Row({}, Launch({"BM": 16, "BN": 64}, 4, 2)),),
     "combine": (Row({}, Launch({}, 4, 1)),),
 }
 
-# in the interpreter a program costs the same whatever it computes, and a matrix product has no side below 16
-INTERPRETED: Mapping[str, Launch] = {
-    "route": Launch({"BM": 16, "BD": 32}, 1, 1),
-    "head_route": Launch({"BM": 16, "BD": 32}, 1, 1),
-    "norm_route": Launch({"BM": 16}, 1, 1),
-    "place": Launch({"BB": 4}, 1, 1),
-    "expert": Launch({"BM": 16, "BN": 16, "BK": 16}, 1, 1),
-    "slots": Launch({"BM": 4, "BN": 16}, 1, 1),
-    "weight_grad": Launch({"BI": 16, "BO": 16, "BR": 16}, 1, 1),
-    "gated": Launch({"BM": 16, "BN": 16, "BK": 16}, 1, 1),
-    "gated_grad": Launch({"BM": 16, "BN": 16, "BK": 16}, 1, 1),
-    "mqa": Launch({"BM": 16, "BN": 16}, 1, 1),
-    "frame": Launch({"BM": 16}, 1, 1),
-    "ragged": Launch({"BM": 16, "BN": 16}, 1, 1),
-    "decode": Launch({"BM": 16, "BN": 16}, 1, 1),
-    "combine": Launch({}, 1, 1),
-}
+# in the interpreter a program costs the same whatever it computes, and a matrix product has no side below 16; blocks of
+# counts and of features are small too, so that the loops over them run more than once
+INTERPRETED_BLOCKS = {"BB": 4, "BD": 32}
 
 # keys up to which heads of few tokens, packed into one tile, outweigh a slower core: on an H200 it takes 14 us at 10
 # keys, where torch's takes 36; at 128 keys 55 against 26, and the whole layer takes the same time by either
@@ -113,6 +96,12 @@ MOST_PARTS_OF_A_PRODUCT = 4
 def launch_for(kernel: str, **sizes: int) -> Launch:
     """The launch of ``kernel`` for a call of these sizes. KeyError where one that its table asks for is missing."""
     return next(row.launch for row in TABLE[kernel] if all(sizes[name] >= least for name, least in row.least.items()))
+
+
+def interpreted_launch(kernel: str) -> Launch:
+    """The launch of ``kernel`` in the interpreter, for calls of any sizes: blocks of the last row, small ones."""
+    blocks = TABLE[kernel][-1].launch.blocks.items()
+    return Launch({name: min(size, INTERPRETED_BLOCKS.get(name, 16)) for name, size in blocks}, 1, 1)
 
 
 def splits_of_keys(tiles: int, src_len: int) -> int:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from headcount.models.kernels.triton_configs import INTERPRETED, Launch, launch_for
+from headcount.models.kernels.triton_configs import Launch, interpreted_launch, launch_for
 
 PADDED = (("E", 16), ("C", 16), ("K", 1), ("D", 16))
 """Sizes that kernels pad to a power of two, and the least power."""
@@ -55,7 +55,7 @@ def recording(arch: int = 90) -> Iterator[list[Launched]]:
 def configure(kernel: str, **sizes: int) -> Launch:
     """Return the launch of ``kernel`` for a call of these sizes; in the interpreter the same for all."""
     if os.environ.get("TRITON_INTERPRET") == "1":
-        return INTERPRETED[kernel]
+        return interpreted_launch(kernel)
     recorded = _recorded.get()
     major, minor = divmod(recorded[1], 10) if recorded else torch.cuda.get_device_capability()
     return launch_for(kernel, arch=10 * major + minor, **sizes)
@@ -100,12 +100,10 @@ def _kernel(name: str) -> Any:
         return SimpleNamespace(__name__=f"{name}_kernel", arg_names=())
     from headcount.models.kernels import triton_attention, triton_rows
 
-    return next(
-        vars(file)[f"{name}_kernel"] for file in (triton_rows, triton_attention) if f"{name}_kernel" in vars(file)
-    )
+    return (vars(triton_rows) | vars(triton_attention))[f"{name}_kernel"]
 
 
-def ceil_div(size: int, block: int) -> int:
+def cdiv(size: int, block: int) -> int:
     """Return the number of blocks that hold ``size`` elements."""
     return -(-size // block)
 

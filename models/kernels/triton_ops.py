@@ -15,15 +15,7 @@ from torch import Tensor
 
 from headcount.models.configs.moa import Gates
 from headcount.models.kernels.triton_configs import MOST_PARTS_OF_A_PRODUCT, splits_of_keys
-from headcount.models.kernels.triton_launch import (
-    ceil_div,
-    configure,
-    contiguous,
-    pad,
-    start,
-    start_attention,
-    with_rows,
-)  # fmt: skip
+from headcount.models.kernels.triton_launch import cdiv, configure, contiguous, pad, start, start_attention, with_rows
 
 
 def _operator(name: str, shapes: Callable, contractions: Callable, gradient: tuple[Callable, Callable] | None = None):
@@ -97,7 +89,7 @@ def route(x: Tensor, w: Tensor, top_k: int, gates: str) -> tuple[Tensor, Tensor,
     """
     (num_tokens, d_model), num_experts = x.shape, w.shape[0]
     chosen = configure("route", E=num_experts)
-    num_blocks = ceil_div(num_tokens, chosen.blocks["BM"])
+    num_blocks = cdiv(num_tokens, chosen.blocks["BM"])
     x, w = x.contiguous(), w.contiguous()
     weights, experts, order, ends, logits = _route_shapes(x, w, top_k, gates)
     alone = num_blocks == 1
@@ -139,7 +131,7 @@ def _select_heads(name, operands, made, rest, num_shared, num_routed, **constant
     heads, gates, order, ends = made
     batch_size, length, top_k = heads.shape
     chosen = configure(name)
-    per_sequence = ceil_div(length, chosen.blocks["BM"])
+    per_sequence = cdiv(length, chosen.blocks["BM"])
     ranks, counts = torch.empty_like(heads), heads.new_empty(batch_size * per_sequence, num_routed)
     alone = per_sequence == 1 and order.numel() > 0
     places = (order, ends) if alone else (ranks, counts)
@@ -222,8 +214,8 @@ def _expert(
     sizes = dict(rows=rows // num_experts, i=in_features, o=out_features, plain=int(other is None))
     chosen = configure("expert", **sizes)
     c = w.new_empty(rows, out_features)
-    tiles = min(rows, ceil_div(rows, chosen.blocks["BM"]) + num_experts - 1)
-    blocks = ceil_div(out_features, chosen.blocks["BN"])
+    tiles = min(rows, cdiv(rows, chosen.blocks["BM"]) + num_experts - 1)
+    blocks = cdiv(out_features, chosen.blocks["BN"])
     dots = a.new_empty(0 if other is None else rows, blocks, dtype=torch.float32)
     start(
         "expert", (blocks * tiles,), chosen,
@@ -306,7 +298,7 @@ def collect(x: Tensor, w: Tensor, gates: Tensor | None, order: Tensor, ends: Ten
 def _sum_slots(rows: Tensor, top_k: int) -> Tensor:
     """Return the sums (N, out) over the K rows (N*K, out) of each token."""
     out, chosen = rows.new_empty(len(rows) // top_k, rows.shape[1]), configure("slots")
-    grid = tuple(ceil_div(size, chosen.blocks[block]) for size, block in zip(out.shape, ("BM", "BN"), strict=True))
+    grid = tuple(cdiv(size, chosen.blocks[block]) for size, block in zip(out.shape, ("BM", "BN"), strict=True))
     start("slots", grid, chosen, rows, out, *out.shape, K=top_k)
     return out
 
@@ -332,7 +324,7 @@ def weight_grad(
     a, g, gates, order, ends = contiguous(a, g, gates, order, ends)
     num_experts, in_features, out_features = dw.shape
     chosen, rows = configure("weight_grad"), order.numel()
-    grid = (ceil_div(in_features, chosen.blocks["BI"]), ceil_div(out_features, chosen.blocks["BO"]), num_experts)
+    grid = (cdiv(in_features, chosen.blocks["BI"]), cdiv(out_features, chosen.blocks["BO"]), num_experts)
     start(
         "weight_grad", grid, chosen,
         a, g, gates, dw, db, order, ends, in_features, out_features, a.stride(0), g.stride(0),
@@ -372,10 +364,10 @@ def gated_linear_grad(grad: Tensor, gates: Tensor, w: Tensor, x: Tensor) -> tupl
     grad, gates, w, x = contiguous(grad, gates, w, x)
     num_tokens, top_k, head_dim = x.shape
     chosen = configure("gated_grad", D=pad(head_dim))
-    blocks = ceil_div(head_dim, chosen.blocks["BN"])
+    blocks = cdiv(head_dim, chosen.blocks["BN"])
     dx, gated, dots = torch.empty_like(x), torch.empty_like(x), x.new_empty(*gates.shape, blocks, dtype=torch.float32)
     start(
-        "gated_grad", (ceil_div(num_tokens, chosen.blocks["BM"]) * top_k * blocks,), chosen,
+        "gated_grad", (cdiv(num_tokens, chosen.blocks["BM"]) * top_k * blocks,), chosen,
         grad, w, x, gates, dx, dots, gated, num_tokens, w.shape[1], K=top_k, D=head_dim,
     )  # fmt: skip
     return dx, dots[..., 0] if blocks == 1 else dots.sum(-1), gated
@@ -389,7 +381,7 @@ def gated_linear(x: Tensor, gates: Tensor, w: Tensor) -> Tensor:
     x, gates, w = contiguous(x, gates, w)
     (num_tokens, top_k, head_dim), width, chosen = x.shape, w.shape[1], configure("gated")
     y = x.new_empty(num_tokens, width)
-    programs = ceil_div(num_tokens, chosen.blocks["BM"]) * ceil_div(width, chosen.blocks["BN"])
+    programs = cdiv(num_tokens, chosen.blocks["BM"]) * cdiv(width, chosen.blocks["BN"])
     start("gated", (programs,), chosen, x, gates, w, y, num_tokens, width, K=top_k, D=head_dim)
     return y
 
@@ -421,7 +413,7 @@ def mqa(q: Tensor, k: Tensor, v: Tensor, logits: Tensor, hidden: Tensor | None, 
     out = torch.empty_like(q)
     chosen = configure("mqa", D=pad(head_dim))
     start_attention(
-        "mqa", ceil_div(tgt_len * top_k, chosen.blocks["BM"]) * batch_size, chosen,
+        "mqa", cdiv(tgt_len * top_k, chosen.blocks["BM"]) * batch_size, chosen,
         q, k, v, logits, hidden, out, tgt_len * top_k, k.shape[1], logits.stride(0), K=top_k, CAUSAL=causal,
     )  # fmt: skip
     return out
@@ -445,13 +437,13 @@ def ragged(
     q, own, heads, gates, hidden = contiguous(q, own, heads, gates, hidden)
     out, frame = torch.empty_like(q), configure("frame")
     sizes = dict(H=num_heads, S=0 if own is None else own.shape[2], K=heads.shape[-1])
-    grid = ceil_div(batch_size * tgt_len, frame.blocks["BM"]), num_heads
+    grid = cdiv(batch_size * tgt_len, frame.blocks["BM"]), num_heads
     start("frame", grid, frame, q if own is None else own, heads, gates, out, batch_size * tgt_len, D=head_dim, **sizes)
     # the keys and values of the widest block of wide float32 heads do not fit into shared memory
     is_wide = q.dtype == torch.float32 and head_dim > 64
     chosen = configure("ragged", D=pad(head_dim), rows=0 if is_wide else order.numel() // ends.numel())
     start_attention(
-        "ragged", ceil_div(tgt_len, chosen.blocks["BM"]) * ends.numel(), chosen,
+        "ragged", cdiv(tgt_len, chosen.blocks["BM"]) * ends.numel(), chosen,
         q, k, v, gates, hidden, out, order, ends, tgt_len, k.shape[1],
         GROUP=num_heads // k.shape[2], CAUSAL=causal, **sizes,
     )  # fmt: skip
@@ -476,42 +468,38 @@ def decode(
     return _combine(q, heads, gates, *_decode_parts(q, k, v, heads, used, hidden))
 
 
-def _combine(
-    q: Tensor,
-    heads: Tensor | None,
-    gates: Tensor | None,
-    part: Tensor,
-    top: Tensor,
-    norm: Tensor,
-    sizes: dict[str, int],
-) -> Tensor:
+Parts = tuple[Tensor, Tensor, Tensor]
+"""Sums (B, used, splits, D) of attention over parts of the keys, with their tops and their norms (B, used, splits)."""
+
+
+def _combine(q: Tensor, heads: Tensor | None, gates: Tensor | None, parts: Parts, sizes: dict[str, int]) -> Tensor:
     """Put together what _decode_parts returns for ``q``, times the gates."""
     out, gates = q.new_empty(q.shape), gates if gates is None else with_rows(gates)
     stride = 0 if gates is None else gates.stride(0)
     start(
         "combine", (prod(q.shape[:2]),), configure("combine"),
-        part, top, norm, heads, gates, out, stride, D=q.shape[2], **sizes,
+        *parts, heads, gates, out, stride, D=q.shape[2], **sizes,
     )  # fmt: skip
     return out
 
 
 def _decode_parts(
     q: Tensor, k: Tensor, v: Tensor, heads: Tensor | None, used: int, hidden: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor, dict[str, int]]:
-    """Return sums (B, used, splits, D) of each part of the keys, their tops and norms, and the sizes of the launch."""
+) -> tuple[Parts, dict[str, int]]:
+    """Attend from the ``used`` heads of a token (B, h, D) to each part of the keys; return also the launch's sizes."""
     (batch_size, num_heads, head_dim), (src_len, num_kv_heads) = q.shape, k.shape[1:3]
     q, heads, hidden = contiguous(q, heads, hidden)
-    group, chosen = num_heads // num_kv_heads, configure("decode", D=pad(head_dim))
-    tiles = batch_size * num_kv_heads * ceil_div(min(used, group), chosen.blocks["BM"])
+    group, chosen = num_heads // num_kv_heads, configure("decode")
+    tiles = batch_size * num_kv_heads * cdiv(min(used, group), chosen.blocks["BM"])
     splits = splits_of_keys(tiles, src_len)
     part = q.new_empty(batch_size, used, splits, head_dim, dtype=torch.float32)
     top, norm = (part.new_empty(part.shape[:-1]) for _ in range(2))
     sizes = dict(H=num_heads, S=used if heads is None else used - heads.shape[1], K=used, SPLITS=splits)
     start_attention(
         "decode", splits * tiles, chosen,
-        q, k, v, heads, hidden, part, top, norm, src_len, ceil_div(src_len, splits), GROUP=group, **sizes,
+        q, k, v, heads, hidden, part, top, norm, src_len, cdiv(src_len, splits), GROUP=group, **sizes,
     )  # fmt: skip
-    return part, top, norm, sizes
+    return (part, top, norm), sizes
 
 
 def _decode_collect_products(q, k, v, hidden, w, gates, order, ends):
@@ -527,10 +515,8 @@ def decode_collect(
 ) -> Tensor:
     """Return ``collect`` of what ``decode`` returns for every head: a few parts of the keys are put together where the
     output product reads them, without a launch of their own."""
-    part, top, norm, sizes = _decode_parts(q, k, v, None, q.shape[1], hidden)
+    parts, sizes = _decode_parts(q, k, v, None, q.shape[1], hidden)
     if sizes["SPLITS"] > MOST_PARTS_OF_A_PRODUCT:
-        x, tops_and_norms = _combine(q, None, None, part, top, norm, sizes), ()
-    else:
-        x, tops_and_norms = part.flatten(2), (top, norm)
-    rows, _ = _expert(x.flatten(0, 1), w, None, gates, order, ends, 1, None, *tops_and_norms)
+        parts = (_combine(q, None, None, parts, sizes),)
+    rows, _ = _expert(parts[0].flatten(2).flatten(0, 1), w, None, gates, order, ends, 1, None, *parts[1:])
     return _sum_slots(rows, q.shape[1])

@@ -94,6 +94,7 @@ def _store_choice(
     chosen = live[:, None] & (place < K)
     rows, taken = tokens[:, None] * K + place, chosen.to(tl.int32)
     tl.store(experts_ptr + rows, cols[None, :] + tl.zeros_like(place), mask=chosen)
+    # ranks (BM, E_PAD) of a token among those of the block with the same expert, and counts (E_PAD,)
     before, counts = tl.cumsum(taken, 0) - taken, tl.sum(taken, 0)
     if ALONE:
         ends = block * group_len * K + tl.cumsum(counts, 0)
@@ -117,6 +118,7 @@ def route_kernel(
     cols = tl.arange(0, E_PAD)
     w_rows = w_ptr + cols * d_model
     logits = _multiply(x_ptr, w_rows, tokens, live, cols, E, d_model, stride_x, PRECISION, BM, BD, E_PAD)
+    # logits, weights and places are (BM, E_PAD); a column is an expert
     logits = tl.where(cols[None, :] < E, logits, float("-inf"))
     place = _places(logits, logits_ptr, tokens, live, cols, E)
     weights = tl.exp(logits - tl.max(logits, 1)[:, None])
@@ -217,6 +219,7 @@ def place_kernel(
     ends = group * group_len * K + tl.cumsum(total, 0)
     if block % blocks_per_group == 0:
         tl.store(ends_ptr + group * E + cols, ends, mask=cols < E)
+    # where this block's rows of each expert begin (E_PAD,)
     starts = ends - total + before
     tokens, live = _tokens(block, group_len, blocks_per_group, BM)
     for k in tl.static_range(K):
@@ -243,6 +246,7 @@ def expert_kernel(
     """
     program, blocks = tl.program_id(0), tl.cdiv(out_features, BN)
     tile, block = program // blocks, program % blocks
+    # rows and tiles of each expert (E_PAD,); the tile's expert is the first whose tiles do not all lie before it
     cols = tl.arange(0, E_PAD)
     ends = tl.load(ends_ptr + cols, mask=cols < E, other=0)
     starts = tl.load(ends_ptr + cols - 1, mask=(cols > 0) & (cols < E), other=0)
@@ -252,6 +256,7 @@ def expert_kernel(
         return
     expert = tl.sum(((tile_ends <= tile) & (cols < E)).to(tl.int32), 0)
     mine = cols == expert
+    # its rows are the tile's BM after those of the expert's earlier tiles
     first = tl.sum(tl.where(mine, starts, 0), 0) + (tile - tl.sum(tl.where(mine, tile_ends - tiles, 0), 0)) * BM
     rows = first + tl.arange(0, BM)
     live = rows < tl.sum(tl.where(mine, ends, 0), 0)
@@ -260,6 +265,7 @@ def expert_kernel(
     n = block * BN + tl.arange(0, BN)
     w_cols = w_ptr + expert.to(tl.int64) * stride_we + n[None, :] * stride_wo
     if PARTED:
+        # what each part's sum is multiplied with (BM, SPLITS)
         splits = tl.arange(0, SPLITS)
         of_row = ids.to(tl.int64)[:, None] * SPLITS + splits[None, :]
         top = tl.load(top_ptr + of_row)
@@ -334,6 +340,7 @@ def weight_grad_kernel(
         g = tl.load(g_rows + o[None, :], mask=live[:, None] & (o[None, :] < out_features), other=0.0)
         if GATED:
             a = (a * tl.load(gates_ptr + ids, mask=live, other=0.0).to(tl.float32)[:, None]).to(a.dtype)
+        # (BI, BR) times (BR, BO)
         acc = tl.dot(tl.trans(a), g, acc, input_precision=PRECISION)
         if BIASED:
             sums += tl.sum(g.to(tl.float32), 0)
@@ -359,6 +366,7 @@ def gated_kernel(
     o_rows = o_ptr + tokens[:, None].to(tl.int64) * (K * D)
     steps: tl.constexpr = (D + BK - 1) // BK
     acc = tl.zeros((BM, BN), tl.float32)
+    # a step is BK columns of a slot
     for step in range(K * steps):
         slot, d = step // steps, step % steps * BK + tl.arange(0, BK)
         o = tl.load(o_rows + slot * D + d[None, :], mask=live[:, None] & (d[None, :] < D), other=0.0)
@@ -377,6 +385,7 @@ def gated_grad_kernel(
     K: tl.constexpr, D: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """do = gate dy W^T, ``gated`` = gate o, and ``dots``: the sums of o dy W^T over each block of BN of D columns."""
+    # a program is a block of columns of a slot, for BM tokens
     program, blocks = tl.program_id(0), tl.cdiv(D, BN)
     block, slot = program % blocks, program // blocks % K
     tokens, d = program // (blocks * K) * BM + tl.arange(0, BM), block * BN + tl.arange(0, BN)

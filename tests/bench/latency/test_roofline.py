@@ -3,7 +3,7 @@
 import pytest
 
 from headcount.bench.latency.implementations import ImplSpec
-from headcount.bench.latency.roofline import Peaks, bounds_s, least_elements, work
+from headcount.bench.latency.roofline import Peaks, bound_s, least_elements, work
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.formulas import moa
 from headcount.models.configs.make import make_config
@@ -12,8 +12,9 @@ SHAPE = dict(dtype="float32", device="cpu", routing="balanced")
 
 
 def test_bound_uses_fastest_memory_rate():
-    assert bounds_s(5, 12, Peaks(2, 3, "", read_bytes_per_s=4)) == {"MACs": 2.5, "bytes": 3.0}
-    assert bounds_s(5, 12, Peaks(2, 6, "", read_bytes_per_s=4)) == {"MACs": 2.5, "bytes": 2.0}
+    assert bound_s(5, 12, Peaks(2, 3, "", read_bytes_per_s=4)) == 3.0
+    assert bound_s(5, 12, Peaks(2, 6, "", read_bytes_per_s=4)) == 2.5
+    assert bound_s(0, 12, Peaks(2, 6, "", read_bytes_per_s=4)) == 2.0
 
 
 def test_least_elements():
