@@ -78,9 +78,8 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """Return the command line of bench.latency campaign."""
     out = Parser(prog=prog, description=(__doc__ or "").replace(PROG, prog))
     parts = list(read_parts())
-    out.add_argument(
-        "--part", nargs="+", choices=parts, default=parts, metavar="PART", help=f"(default: {', '.join(parts)})"
-    )
+    default = f"(default: {', '.join(parts)})"
+    out.add_argument("--part", nargs="+", choices=parts, default=parts, metavar="PART", help=default)
     schedule.add_options(out, "--within", "--commit", "--blocks")
     schedule.add_options(out, "--out-dir", help="folder of latency.jsonl and env.json; required without --list")
     schedule.add_options(out, "--device", default="cuda")
@@ -89,9 +88,8 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     tokens = {part["subject"]: part["tokens"] for part in timed_parts().values()}
     default = ", ".join(f"{number} of a {subject}" for subject, number in tokens.items())
     schedule.add_options(out, "--tokens", help=f"tokens of a call (default: {default})")
-    out.add_argument(
-        "--list", action="store_true", help="list the cases with their expected seconds; with --brief the sums"
-    )
+    listed = "list the cases with their expected seconds; with --brief the sums"
+    out.add_argument("--list", action="store_true", help=listed)
     add_output(out)
     return out
 

@@ -37,20 +37,14 @@ def fused_attend(
         q = query.reshape(batch_size, 1, tgt_len * num_heads, head_dim)
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=visible, dropout_p=dropout, scale=scale)
         return out.reshape(batch_size, tgt_len, num_heads, value.shape[-1])
-    grouped = num_kv_heads < num_heads
+    q, grouped = query.transpose(1, 2), num_kv_heads < num_heads
     if grouped and visible is not None:
-        # CUDA has no kernel for grouped heads with a mask, and would fall back to materialised scores
-        k, v = (_repeat_heads(x, num_heads // num_kv_heads) for x in (k, v))
-        grouped = False
+        # CUDA has no kernel for grouped heads with a mask, and would fall back to materialised scores; a single head is
+        # repeated without a copy
+        group, grouped = num_heads // num_kv_heads, False
+        k, v = (x[:, :, None].expand(-1, -1, group, -1, -1).flatten(1, 2) for x in (k, v))
     out = F.scaled_dot_product_attention(
-        query.transpose(1, 2),
-        k,
-        v,
-        attn_mask=visible,
-        dropout_p=dropout,
-        is_causal=in_kernel,
-        enable_gqa=grouped,
-        scale=scale,
+        q, k, v, attn_mask=visible, dropout_p=dropout, is_causal=in_kernel, enable_gqa=grouped, scale=scale
     )
     return out.transpose(1, 2)
 
@@ -63,10 +57,3 @@ def attend_shared(
     # a slice is not copied
     read = torch.arange(shared, device=key.device) // group if shared % group else slice(shared // group)
     return fused_attend(query, key[:, :, read], value[:, :, read], **masks)
-
-
-def _repeat_heads(
-    x: Float[Tensor, "batch kv_heads src head_dim"], times: int
-) -> Float[Tensor, "batch heads src head_dim"]:
-    """Repeat each key/value head ``times`` times; a single head is not copied."""
-    return x[:, :, None].expand(-1, -1, times, -1, -1).flatten(1, 2)

@@ -211,8 +211,7 @@ def _expert(
     num_experts, in_features, out_features = w.shape
     a, bias, gates, order, ends, other = contiguous(a, bias, gates, order, ends, other)
     rows = order.numel()
-    sizes = dict(rows=rows // num_experts, i=in_features, o=out_features, plain=int(other is None))
-    chosen = configure("expert", **sizes)
+    chosen = configure("expert", rows=rows // num_experts, i=in_features, o=out_features, plain=int(other is None))
     c = w.new_empty(rows, out_features)
     tiles = min(rows, cdiv(rows, chosen.blocks["BM"]) + num_experts - 1)
     blocks = cdiv(out_features, chosen.blocks["BN"])

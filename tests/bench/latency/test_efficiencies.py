@@ -11,9 +11,11 @@ from headcount.bench.hardware import HARDWARE
 from headcount.bench.latency import efficiencies
 from headcount.bench.latency.__main__ import main
 from headcount.bench.performance import model
-from headcount.bench.performance.kernel import UNLISTED
+from headcount.bench.performance.kernel import CORE_BACKWARD, UNLISTED
 
 FOLDER = records.shipped() / efficiencies.RECORDS
+PARTS = ("flash_bprop", "compute_dot_do_o", "convert_dq", "fmha_reduce_head")
+"""Parts of the names of the kernels that are cuDNN's backward core."""
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +70,22 @@ def test_missed_figures_are_named(evidence):
 def test_least_time_is_never_above_measured(rows):
     above = [row.key for row in rows if model.least_us(row.kernels, HARDWARE["h200"], row.record.dtype) > row.us]
     assert above == []
+
+
+def test_profiles_show_idle_multiprocessors_of_backward_cores(rows):
+    """A program of a backward core has a tile of keys and reads every query. Heads over the same keys are further
+    queries of one head, so that few sequences leave most of 132 multiprocessors idle, and the core takes three times
+    as long as its products would on all of them."""
+    ratios = []
+    for row in rows:
+        cores = [kernel for kernel in row.kernels if kernel.kind == CORE_BACKWARD]
+        profiled = [kernel for kernel in row.record.kernels or () if any(part in kernel["name"] for part in PARTS)]
+        if profiled and {core.core.batch * -(-core.core.keys // 128) for core in cores} == {32}:
+            us = sum(kernel["us"] for kernel in profiled)
+            ratios.append(model.load().expected_us(cores, HARDWARE["h200"], row.record.dtype) / us)
+            busy = [core.macs * core.times / HARDWARE["h200"].macs_per_s["bfloat16"] for core in cores]
+            assert 1e6 * sum(busy) / model.load().values[f"core_backward_{cores[0].core.width}"] < us / 3
+    assert len(ratios) == 5 and 0.75 < min(ratios) and max(ratios) < 1.25
 
 
 def test_listed_kernels_do_the_executed_work(rows):

@@ -1,6 +1,8 @@
 """The least and the expected time of kernels, by hand arithmetic."""
 
 from dataclasses import replace
+from itertools import product
+from math import prod
 
 import pytest
 
@@ -46,6 +48,18 @@ def test_core_runs_full_rounds_of_padded_tiles(batch, queries, rounds):
     core = Kernel("core", "core", 1, macs, CoreSizes(batch, queries, 256, 128))
     full = rounds * 132 * 2 * 128 * 256 * 128
     assert expected(core) == pytest.approx(full / 494.75e6 / 0.8 + rounds * 1 + 2)
+
+
+@pytest.mark.parametrize("kind, products", [("core", 2), ("core_backward", 5)])
+def test_core_with_fewer_sequences_queries_or_keys_is_never_slower(kind, products):
+    def us(*sizes):
+        core = CoreSizes(*sizes, 64)
+        return model.load().expected_us([Kernel(kind, kind, 1, products * prod(core), core)], H200, "bfloat16")
+
+    for sizes in product((1, 8, 132, 133), (1, 128, 1000), (129, 1024)):
+        for place in range(3):
+            more = [size + 64 * (place == at) for at, size in enumerate(sizes)]
+            assert us(*sizes) <= us(*more), (sizes, more)
 
 
 @pytest.mark.parametrize("number, rounds", [(None, 2), (66, 3), (133, 1)])
