@@ -125,16 +125,5 @@ def _row(case: TimingCase, spec: ImplSpec, hardware: Hardware) -> EstimateRow:
         launches = sum(kernel.times for kernel in kernels)
         least_us = model.least_us(kernels, hardware, case.dtype)
         expected_us = model.load().expected_us(kernels, hardware, case.dtype)
-    return EstimateRow(
-        spec.name,
-        spec.impl,
-        case.seq_len,
-        case.batch_size,
-        case.which,
-        macs=done.macs,
-        bytes=moved,
-        launches=launches,
-        least_us=least_us,
-        expected_us=expected_us,
-        reason=reason,
-    )
+    shape = case.seq_len, case.batch_size, case.which
+    return EstimateRow(spec.name, spec.impl, *shape, done.macs, moved, launches, least_us, expected_us, reason)

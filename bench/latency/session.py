@@ -186,21 +186,19 @@ class Clock:
 
     def sample(self, block: int) -> None:
         """Read the clock after ``block``."""
-        if self._read is None:
-            return
         try:
-            self._case[block] = self._read()
+            if self._read:
+                self._case[block] = self._read()
         except Exception:
             # it would fail each time
             self._read = None
-        else:
-            self._run.append(self._case[block])
 
     def summary(self) -> dict[str, Any] | None:
         """Return the range of the clock since the last summary, and the blocks at a slow one; None without any."""
         clocks, self._case = self._case, {}
         if not clocks:
             return None
+        self._run += clocks.values()
         slow = SLOW * median(self._run)
         return {
             "sm_clock_mhz": {"min": min(clocks.values()), "max": max(clocks.values())},

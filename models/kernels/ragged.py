@@ -62,13 +62,13 @@ def _packed_by_head(layer: nn.Module, inputs: Inputs) -> Queries:
     selected, gates = layer.router(x, inputs.query_padding_mask, full)
     gates = to_autocast_dtype(gates)
     width, group = shared * head_dim, config.num_heads // config.num_kv_heads
+    weight, bias = layer.q_proj.weight, layer.q_proj.bias
     parts = []
     if shared:
         if by_norm:
             query = full[:, :, :shared]
         else:
-            bias = None if layer.q_proj.bias is None else layer.q_proj.bias[:width]
-            query = split_heads(F.linear(x, layer.q_proj.weight[:width], bias), head_dim)
+            query = split_heads(F.linear(x, weight[:width], None if bias is None else bias[:width]), head_dim)
         out = attend_shared(rotate(query, rotary), key, value, group, **inputs.masks)
         parts.append(F.linear((out * gates[..., :shared, None]).flatten(-2), layer.out_proj.weight[:, :width]))
     if config.top_k:
@@ -77,8 +77,7 @@ def _packed_by_head(layer: nn.Module, inputs: Inputs) -> Queries:
         if by_norm:
             query = full.gather(2, routed[..., None].expand(-1, -1, -1, head_dim))
         else:
-            by_head = layer.q_proj.weight[width:].unflatten(0, (-1, head_dim)).transpose(1, 2)
-            bias = layer.q_proj.bias
+            by_head = weight[width:].unflatten(0, (-1, head_dim)).transpose(1, 2)
             bias = None if bias is None else to_autocast_dtype(bias[width:].unflatten(0, (-1, head_dim)))
             query = SpreadSegments.apply(to_autocast_dtype(x.flatten(0, 1)), to_autocast_dtype(by_head), bias, segments)
             query = query.view(*routed.shape, head_dim)
