@@ -65,7 +65,7 @@ def result_names(model: nn.Module, given: Given) -> list[str]:
     return [*reads, "the output", *gradients, *(f"the gradients of {path}" for path in _parts(model))]
 
 
-def run_blocks(model: nn.Module, inputs: Sequence[Tensor], given: Given, gradients: bool = False) -> list[Tensor]:
+def run_blocks(model: nn.Module, *inputs: Tensor, given: Given, gradients: bool = False) -> list[Tensor]:
     """Return what each block of ``model`` would read, and the output, of the last sequence; blocks read ``given``.
 
     With ``gradients`` also those of what the blocks read, and of the parameters of each part, where the gradient of

@@ -30,8 +30,6 @@ from headcount.bench.latency.timing_cases import TimingCase
 from headcount.bench.result import Result, Row, Table, columns_of, shown
 from headcount.models.configs.presets import preset
 
-PROG = "python -m bench.latency campaign"
-
 
 @functools.cache
 def read_parts() -> dict[str, dict[str, Any]]:
@@ -74,9 +72,9 @@ def campaign_cases(device: str = "cuda", dtype: str = "bfloat16", tokens: int | 
     return [case for part in timed_parts() for case in part_cases(part, device, dtype, tokens)]
 
 
-def parser(prog: str = PROG) -> argparse.ArgumentParser:
+def parser(prog: str) -> argparse.ArgumentParser:
     """Return the command line of bench.latency campaign."""
-    out = Parser(prog=prog, description=(__doc__ or "").replace(PROG, prog))
+    out = Parser(prog=prog, description=(__doc__ or "").replace("python -m bench.latency campaign", prog))
     parts = list(read_parts())
     default = f"(default: {', '.join(parts)})"
     out.add_argument("--part", nargs="+", choices=parts, default=parts, metavar="PART", help=default)

@@ -18,7 +18,7 @@ from headcount.bench.result import Result, Row, Table, columns_of, shown
 PROG = "python -m bench.latency compare"
 
 
-def parser(prog: str = PROG) -> argparse.ArgumentParser:
+def parser(prog: str) -> argparse.ArgumentParser:
     """Return the command line of bench.latency compare."""
     out = Parser(prog=prog, description="B over A, row by row: faster, slower or no difference measured")
     out.add_argument("a", metavar="A", type=Path, help="records of a run, JSON lines")

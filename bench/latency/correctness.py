@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -231,12 +232,8 @@ class CorrectnessCheck:
         given = self.shared.memo[key]
         names = result_names(run.module, given)
 
-        def forward(model: nn.Module, *inputs: Tensor) -> list[Tensor]:
-            return run_blocks(model, inputs, given)
-
-        def results(model: nn.Module, *inputs: Tensor) -> list[Tensor]:
-            return run_blocks(model, inputs, given, gradients=self.trains)
-
+        forward = partial(run_blocks, given=given)
+        results = partial(run_blocks, given=given, gradients=self.trains)
         times = {True: MODEL_CAP * PARAMETER_CAP, False: MODEL_CAP}
         self._check_short(results, short, [(what, times["gradient" in what]) for what in names])
         if all(a.shape[1:] == b.shape[1:] for a, b in zip(short, run.inputs[0], strict=True)):

@@ -41,7 +41,7 @@ from headcount.models.configs.layers import LAYERS
 CARD = "h200"
 RECORDS = "nvidia-h200"
 KERNELS = "kernels.csv"
-PERCENT = Fraction(1, 100)
+SHARE = {"kind": "fixed", "digits": 1, "scale": Fraction(1, 100), "priority": 0}
 FAR = 1.10
 """Ratio of two measured times from which their order is tested."""
 NEAR = 0.25
@@ -74,10 +74,8 @@ class EvidenceRow(Row):
 
     tested: str = shown(Column, "tested on", priority=0)
     rows: int = shown(Column, "rows", kind="int", priority=0)
-    median_error: float = shown(Column, "median\nerror", unit="%", kind="fixed", digits=1, scale=PERCENT, priority=0)
-    within_share: float = shown(
-        Column, "within\n25 %", unit="% of rows", kind="fixed", digits=1, scale=PERCENT, priority=0
-    )
+    median_error: float = shown(Column, "median\nerror", unit="%", **SHARE)
+    within_share: float = shown(Column, "within\n25 %", unit="% of rows", **SHARE)
     ordered: int = shown(Column, "pairs in\nright order", kind="int", priority=0)
     pairs: int = shown(Column, "of", kind="int", priority=0)
 

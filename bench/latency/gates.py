@@ -13,14 +13,13 @@ from headcount.bench.latency import schedule
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.bench.result import Result
 
-PROG = "python -m bench.latency gates"
 LAYERS = ("moa-8K8E128D", "moa-16K32E256D", "moa-8K32E128D", "moh-32x64-50", "moh-llama3-50", "mha-base")
 SHAPES = ((129, 2, "balanced"), (512, 2, "balanced"), (1, 1, "balanced"), (10, 4, "one-expert"))
 """Tokens of a sequence, sequences, routing."""
 DTYPES = {"cpu": ("float32",), "cuda": ("bfloat16", "float32")}
 
 
-def parser(prog: str = PROG) -> argparse.ArgumentParser:
+def parser(prog: str) -> argparse.ArgumentParser:
     """Return the command line of bench.latency gates."""
     out = Parser(prog=prog, description=__doc__)
     out.add_argument("--layer", nargs="+", metavar="NAME", default=list(LAYERS), help=f"(default: {', '.join(LAYERS)})")

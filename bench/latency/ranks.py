@@ -84,7 +84,7 @@ class StepRecord(Record):
     environment: Environment
 
 
-def parser(prog: str = PROG) -> argparse.ArgumentParser:
+def parser(prog: str) -> argparse.ArgumentParser:
     """Return the command line of ``latency --plan``."""
     out = Parser(prog=prog, description=__doc__)
     out.add_argument("preset", metavar="PRESET", help="a language model, as llama3-8b")
