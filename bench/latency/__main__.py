@@ -23,7 +23,7 @@ wrong or failed; 2 wrong usage; 3 no such device.
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from types import ModuleType
 from typing import Annotated
@@ -175,8 +175,8 @@ def _estimate(args: argparse.Namespace) -> Result:
     return Result([table, *tables], lambda: estimate.sentence(table.rows))
 
 
-def _times(args: argparse.Namespace, text: str) -> list[Table]:
-    """Return the times of a model at each length, as count and fit have them.
+def _times(args: argparse.Namespace, text: str) -> Iterator[Table]:
+    """Yield the times of a model at each length, as count and fit have them.
 
     Raises UsageError for options of layers and presets.
     """
@@ -187,13 +187,11 @@ def _times(args: argparse.Namespace, text: str) -> list[Table]:
         raise UsageError(f"{text}: its times are in {DTYPE}, not in {args.dtype}")
     passes = [time for name in args.passes or () for time in PASSES[name]]
     plan, card = parse_plan(args.plan) if args.plan else None, find_card(args.on or CARD)
-    found = []
     for length in args.seq_len or [None]:
         lengths = {**dict.fromkeys(LENGTHS), "seq_len": length, "batch_size": args.batch_size}
         target = parse_target(text, argparse.Namespace(set=[], input=[], **lengths))
         table = time_table(target, card, Assumptions(), plan=plan, passes=passes)
-        found.append(replace(table, title=f"{target.name}: {table.title}"))
-    return found
+        yield replace(table, title=f"{target.name}: {table.title}")
 
 
 def set_defaults(args: argparse.Namespace) -> None:

@@ -168,19 +168,18 @@ def changed_keys(folder: Path) -> list[str]:
 
     Other ones by operator, bytes, products, or the code and the launch of a Triton kernel.
     """
+    rows, _ = listed_rows(folder)
+    return sorted(row.key for row in rows if _count(_kernels_today(row.record)) != _count(row.kernels))
+
+
+def _kernels_today(record: LatencyRecord) -> list[Kernel]:
     from headcount.bench.latency.estimate import kernels_of
 
-    changed = []
-    for row in listed_rows(folder)[0]:
-        record = row.record
-        shape = record.seq_len, record.batch_size, record.dtype, record.which, record.device, record.routing
-        case = TimingCase(record.subject, record.name, *shape)
-        specs = (spec for spec in case.impls(any_device=True) if spec.name == record.layer)
-        spec = next(specs, None)
-        today = [] if spec is None else kernels_of(case, replace(spec, impl=record.implementation))[0]
-        if _count(today) != _count(row.kernels):
-            changed.append(row.key)
-    return sorted(changed)
+    shape = record.seq_len, record.batch_size, record.dtype, record.which, record.device, record.routing
+    case = TimingCase(record.subject, record.name, *shape)
+    specs = (spec for spec in case.impls(any_device=True) if spec.name == record.layer)
+    spec = next(specs, None)
+    return [] if spec is None else kernels_of(case, replace(spec, impl=record.implementation))[0]
 
 
 def _count(kernels: Iterable[Kernel]) -> Counter[Kernel]:

@@ -47,7 +47,8 @@ def _one_digit(number: float | None) -> str | None:
 LAYER, IMPL, SEQ_LEN, BATCH_SIZE, PASS, ROUTING = timing_cases.COLUMNS
 IMPL = replace(IMPL, value=lambda one: one.implementation_used or one.implementation)
 ROUTING = replace(ROUTING, value=lambda one: one.routing if one.largest_share is not None else None)
-ERROR = Column("error", "rel.\nerror", width=7, align="right", priority=4, value=lambda one: _one_digit(one.error))
+DIGIT = {"width": 7, "align": "right"}
+ERROR = Column("error", "rel.\nerror", **DIGIT, priority=4, value=lambda one: _one_digit(one.error))
 TIME = {"unit": "ms", "kind": "fixed", "width": 9}
 COLUMNS = (
     *(LAYER, IMPL, SEQ_LEN, BATCH_SIZE, PASS, ROUTING),
@@ -85,23 +86,18 @@ COLUMNS = (
     ),
     ERROR,
 )  # fmt: skip
+YES_NO = {True: "yes", False: "no"}
 GPU_COLUMNS = ("gpu_ms", "timed_by", "estimate_ms", "over_estimate")
 CHECK_COLUMNS = (
     *(LAYER, IMPL, SEQ_LEN, PASS, ROUTING, ERROR),
     Column("dtype", "dtype", width=8, priority=0),
-    Column("bound", "allowed", width=7, align="right", priority=2, value=lambda one: _one_digit(one.bound)),
+    Column("bound", "allowed", **DIGIT, priority=2, value=lambda one: _one_digit(one.bound)),
     Column(
         "other_choices", "other\nchoices", kind="int", width=7, priority=4,
         value=lambda one: (one.choices or {}).get("other"),
     ),
-    Column(
-        "replay_error", "replay\nerror", width=7, align="right", priority=3,
-        value=lambda one: _one_digit(one.replay_error),
-    ),
-    Column(
-        "same_bits", "same\nbits", width=4, priority=3,
-        value=lambda one: {True: "yes", False: "no"}.get(one.has_same_bits),
-    ),
+    Column("replay_error", "replay\nerror", **DIGIT, priority=3, value=lambda one: _one_digit(one.replay_error)),
+    Column("same_bits", "same\nbits", width=4, priority=3, value=lambda one: YES_NO.get(one.has_same_bits)),
     Column("core", "core by", width=15, priority=4, value=lambda one: ", ".join(one.backends or ()) or None),
     Column("status", "status", width=6, priority=0, tones=TONES, value=lambda one: one.status.partition(":")[0]),
 )  # fmt: skip
