@@ -61,7 +61,7 @@ def configure(kernel: str, **sizes: int) -> Launch:
     return launch_for(kernel, arch=10 * major + minor, **sizes)
 
 
-def start(name: str, grid: tuple[int, ...], chosen: Launch, *arguments: Any, **constants: Any) -> None:
+def start(name: str, grid: tuple[int, ...], launch: Launch, *arguments: Any, **constants: Any) -> None:
     """Start or record a kernel. Constants of padded sizes, of absent tensors (None) and of the precision are added."""
     kernel = _kernel(name)
     names = kernel.arg_names
@@ -72,17 +72,17 @@ def start(name: str, grid: tuple[int, ...], chosen: Launch, *arguments: Any, **c
         # 16-bit products ignore it
         has_half = any(isinstance(one, Tensor) and one.dtype.itemsize == 2 for one in arguments)
         constants["PRECISION"] = "tf32" if has_half else "ieee"
-    constants |= chosen.blocks
+    constants |= launch.blocks
     arguments = tuple(arguments[0] if value is None else value for value in arguments)
     recorded = _recorded.get()
     if recorded is None:
-        kernel[grid](*arguments, **constants, **chosen.options)
+        kernel[grid](*arguments, **constants, **launch.options)
     else:
-        recorded[0].append(Launched(kernel, grid, arguments, constants, chosen))
+        recorded[0].append(Launched(kernel, grid, arguments, constants, launch))
 
 
 def start_attention(
-    name: str, programs: int, chosen: Launch, q: Tensor, k: Tensor, v: Tensor, *rest: Any, **constants: Any
+    name: str, programs: int, launch: Launch, q: Tensor, k: Tensor, v: Tensor, *rest: Any, **constants: Any
 ) -> None:
     """Start a kernel over keys and values, whose last arguments are the scale and the strides of these in units."""
     k, v, head_dim = _rows_together(k), _rows_together(v), q.shape[-1]
@@ -90,7 +90,7 @@ def start_attention(
     # the most elements that one instruction loads; rows of a packed product are often multiples of 8 alone
     unit = math.gcd(8, *strides)
     rest = *rest, 1 / (math.sqrt(head_dim) * math.log(2)), *(stride // unit for stride in strides)
-    start(name, (programs,), chosen, q, k, v, *rest, D=head_dim, UNIT=unit, **constants)
+    start(name, (programs,), launch, q, k, v, *rest, D=head_dim, UNIT=unit, **constants)
 
 
 @cache

@@ -22,12 +22,12 @@ def _operator(name: str, shapes: Callable, contractions: Callable, gradient: tup
     """Register the decorated function as operator ``headcount::name``; ``gradient`` is (setup_context, backward)."""
 
     def make(function: Callable):
-        made = torch.library.custom_op(f"headcount::{name}", mutates_args=())(function)
-        made.register_fake(shapes)
+        operator = torch.library.custom_op(f"headcount::{name}", mutates_args=())(function)
+        operator.register_fake(shapes)
         if gradient:
-            made.register_autograd(gradient[1], setup_context=gradient[0])
+            operator.register_autograd(gradient[1], setup_context=gradient[0])
         getattr(torch.ops.headcount, name).contractions = contractions
-        return made
+        return operator
 
     return make
 
@@ -88,20 +88,20 @@ def route(x: Tensor, w: Tensor, top_k: int, gates: str) -> tuple[Tensor, Tensor,
     ids n*K + k in the order of their experts and where each expert's rows end; logits (N, E).
     """
     (num_tokens, d_model), num_experts = x.shape, w.shape[0]
-    chosen = configure("route", E=num_experts)
-    num_blocks = cdiv(num_tokens, chosen.blocks["BM"])
+    launch = configure("route", E=num_experts)
+    num_blocks = cdiv(num_tokens, launch.blocks["BM"])
     x, w = x.contiguous(), w.contiguous()
     weights, experts, order, ends, logits = _route_shapes(x, w, top_k, gates)
     alone = num_blocks == 1
     ranks, counts = torch.empty_like(experts), experts.new_empty(num_blocks, num_experts)
     places = (order, ends) if alone else (ranks, counts)
     start(
-        "route", (num_blocks,), chosen,
+        "route", (num_blocks,), launch,
         x, w, weights, experts, *places, logits, num_tokens, d_model, x.stride(0),
         ALONE=alone, E=num_experts, K=top_k, RENORMALISE=gates != Gates.RELEASED,
     )  # fmt: skip
     if not alone:
-        _place(experts[None], ranks, counts, order, ends, chosen.blocks["BM"])
+        _place(experts[None], ranks, counts, order, ends, launch.blocks["BM"])
     return weights, experts, order, ends, logits
 
 
@@ -126,21 +126,21 @@ def _head_shapes(x, num_shared, num_routed, top_k):
     )
 
 
-def _select_heads(name, operands, made, rest, num_shared, num_routed, **constants):
-    """Start a router of heads, whose results are ``made``, and place the rows of each (sequence, routed head)."""
-    heads, gates, order, ends = made
+def _select_heads(name, operands, results, rest, num_shared, num_routed, **constants):
+    """Start a router of heads, which writes ``results``, and place the rows of each (sequence, routed head)."""
+    heads, gates, order, ends = results
     batch_size, length, top_k = heads.shape
-    chosen = configure(name)
-    per_sequence = cdiv(length, chosen.blocks["BM"])
+    launch = configure(name)
+    per_sequence = cdiv(length, launch.blocks["BM"])
     ranks, counts = torch.empty_like(heads), heads.new_empty(batch_size * per_sequence, num_routed)
     alone = per_sequence == 1 and order.numel() > 0
     places = (order, ends) if alone else (ranks, counts)
     start(
-        name, (batch_size * per_sequence,), chosen, *operands, heads, gates, *places, length, per_sequence, *rest,
+        name, (batch_size * per_sequence,), launch, *operands, heads, gates, *places, length, per_sequence, *rest,
         ALONE=alone, S=num_shared, E=num_routed, K=top_k, **constants,
     )  # fmt: skip
     if order.numel() and not alone:
-        _place(heads, ranks, counts, order, ends, chosen.blocks["BM"])
+        _place(heads, ranks, counts, order, ends, launch.blocks["BM"])
 
 
 def _head_route_shapes(x, w, shared, groups, num_shared, top_k, released):
@@ -165,13 +165,13 @@ def head_route(
     row ids n*K + k by (sequence, head) and where the rows of each end, both empty where T = 1; logits (B, T, E).
     """
     x, w, shared, groups = contiguous(x, w, shared, groups)
-    *made, logits = _head_route_shapes(x, w, shared, groups, num_shared, top_k, released)
+    *results, logits = _head_route_shapes(x, w, shared, groups, num_shared, top_k, released)
     columns = sum(len(matrix) for matrix in (w, shared, groups) if matrix is not None)
     _select_heads(
-        "head_route", (x, w, shared, groups), made, (x.shape[2], x.stride(1), logits), num_shared, w.shape[0],
+        "head_route", (x, w, shared, groups), results, (x.shape[2], x.stride(1), logits), num_shared, w.shape[0],
         C=columns, RELEASED=released,
     )  # fmt: skip
-    return *made, logits
+    return *results, logits
 
 
 def _norm_route_shapes(q, num_shared, top_k):
@@ -181,11 +181,11 @@ def _norm_route_shapes(q, num_shared, top_k):
 @_operator("norm_route", _norm_route_shapes, lambda *args: [])
 def norm_route(q: Tensor, num_shared: int, top_k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Select the K routed heads with the longest queries of (B, T, h, D); gates of 1, and results as head_route's."""
-    q, made = q.contiguous(), _norm_route_shapes(q, num_shared, top_k)
+    q, results = q.contiguous(), _norm_route_shapes(q, num_shared, top_k)
     num_routed = q.shape[2] - num_shared
     squares = q.new_empty(*q.shape[:2], num_routed, dtype=torch.float32)
-    _select_heads("norm_route", (q,), made, (squares,), num_shared, num_routed, D=q.shape[3])
-    return made
+    _select_heads("norm_route", (q,), results, (squares,), num_shared, num_routed, D=q.shape[3])
+    return results
 
 
 # Products with experts
@@ -211,13 +211,13 @@ def _expert(
     num_experts, in_features, out_features = w.shape
     a, bias, gates, order, ends, other = contiguous(a, bias, gates, order, ends, other)
     rows = order.numel()
-    chosen = configure("expert", rows=rows // num_experts, i=in_features, o=out_features, plain=int(other is None))
+    launch = configure("expert", rows=rows // num_experts, i=in_features, o=out_features, plain=int(other is None))
     c = w.new_empty(rows, out_features)
-    tiles = min(rows, cdiv(rows, chosen.blocks["BM"]) + num_experts - 1)
-    blocks = cdiv(out_features, chosen.blocks["BN"])
+    tiles = min(rows, cdiv(rows, launch.blocks["BM"]) + num_experts - 1)
+    blocks = cdiv(out_features, launch.blocks["BN"])
     dots = a.new_empty(0 if other is None else rows, blocks, dtype=torch.float32)
     start(
-        "expert", (blocks * tiles,), chosen,
+        "expert", (blocks * tiles,), launch,
         a, w, bias, gates, other, top, norm, dots, c, order, ends,
         in_features, out_features, a.stride(0), *w.stride(),
         SPLITS=a.shape[1] // in_features, E=num_experts, ROWS_PER_A=rows_per_a,
@@ -296,9 +296,9 @@ def collect(x: Tensor, w: Tensor, gates: Tensor | None, order: Tensor, ends: Ten
 
 def _sum_slots(rows: Tensor, top_k: int) -> Tensor:
     """Return the sums (N, out) over the K rows (N*K, out) of each token."""
-    out, chosen = rows.new_empty(len(rows) // top_k, rows.shape[1]), configure("slots")
-    grid = tuple(cdiv(size, chosen.blocks[block]) for size, block in zip(out.shape, ("BM", "BN"), strict=True))
-    start("slots", grid, chosen, rows, out, *out.shape, K=top_k)
+    out, launch = rows.new_empty(len(rows) // top_k, rows.shape[1]), configure("slots")
+    grid = tuple(cdiv(size, launch.blocks[block]) for size, block in zip(out.shape, ("BM", "BN"), strict=True))
+    start("slots", grid, launch, rows, out, *out.shape, K=top_k)
     return out
 
 
@@ -322,10 +322,10 @@ def weight_grad(
     dw, db = _weight_grad_shapes(a, g, gates, order, ends, biased)
     a, g, gates, order, ends = contiguous(a, g, gates, order, ends)
     num_experts, in_features, out_features = dw.shape
-    chosen, rows = configure("weight_grad"), order.numel()
-    grid = (cdiv(in_features, chosen.blocks["BI"]), cdiv(out_features, chosen.blocks["BO"]), num_experts)
+    launch, rows = configure("weight_grad"), order.numel()
+    grid = (cdiv(in_features, launch.blocks["BI"]), cdiv(out_features, launch.blocks["BO"]), num_experts)
     start(
-        "weight_grad", grid, chosen,
+        "weight_grad", grid, launch,
         a, g, gates, dw, db, order, ends, in_features, out_features, a.stride(0), g.stride(0),
         ROWS_PER_A=rows // len(a), ROWS_PER_G=rows // len(g), BIASED=biased,
     )  # fmt: skip
@@ -362,11 +362,11 @@ def gated_linear_grad(grad: Tensor, gates: Tensor, w: Tensor, x: Tensor) -> tupl
     """Return the gradients of ``gated_linear`` for x and the gates, and x times the gates."""
     grad, gates, w, x = contiguous(grad, gates, w, x)
     num_tokens, top_k, head_dim = x.shape
-    chosen = configure("gated_grad", D=pad(head_dim))
-    blocks = cdiv(head_dim, chosen.blocks["BN"])
+    launch = configure("gated_grad", D=pad(head_dim))
+    blocks = cdiv(head_dim, launch.blocks["BN"])
     dx, gated, dots = torch.empty_like(x), torch.empty_like(x), x.new_empty(*gates.shape, blocks, dtype=torch.float32)
     start(
-        "gated_grad", (cdiv(num_tokens, chosen.blocks["BM"]) * top_k * blocks,), chosen,
+        "gated_grad", (cdiv(num_tokens, launch.blocks["BM"]) * top_k * blocks,), launch,
         grad, w, x, gates, dx, dots, gated, num_tokens, w.shape[1], K=top_k, D=head_dim,
     )  # fmt: skip
     return dx, dots[..., 0] if blocks == 1 else dots.sum(-1), gated
@@ -378,10 +378,10 @@ def gated_linear_grad(grad: Tensor, gates: Tensor, w: Tensor, x: Tensor) -> tupl
 def gated_linear(x: Tensor, gates: Tensor, w: Tensor) -> Tensor:
     """Return for each token the sum over its K slots of g x W_k; x (N, K, D), gates (N, K), w (K D, out)."""
     x, gates, w = contiguous(x, gates, w)
-    (num_tokens, top_k, head_dim), width, chosen = x.shape, w.shape[1], configure("gated")
+    (num_tokens, top_k, head_dim), width, launch = x.shape, w.shape[1], configure("gated")
     y = x.new_empty(num_tokens, width)
-    programs = cdiv(num_tokens, chosen.blocks["BM"]) * cdiv(width, chosen.blocks["BN"])
-    start("gated", (programs,), chosen, x, gates, w, y, num_tokens, width, K=top_k, D=head_dim)
+    programs = cdiv(num_tokens, launch.blocks["BM"]) * cdiv(width, launch.blocks["BN"])
+    start("gated", (programs,), launch, x, gates, w, y, num_tokens, width, K=top_k, D=head_dim)
     return y
 
 
@@ -410,9 +410,9 @@ def mqa(q: Tensor, k: Tensor, v: Tensor, logits: Tensor, hidden: Tensor | None, 
     batch_size, tgt_len, top_k, head_dim = q.shape
     (q, hidden), logits = contiguous(q, hidden), with_rows(logits)
     out = torch.empty_like(q)
-    chosen = configure("mqa", D=pad(head_dim))
+    launch = configure("mqa", D=pad(head_dim))
     start_attention(
-        "mqa", cdiv(tgt_len * top_k, chosen.blocks["BM"]) * batch_size, chosen,
+        "mqa", cdiv(tgt_len * top_k, launch.blocks["BM"]) * batch_size, launch,
         q, k, v, logits, hidden, out, tgt_len * top_k, k.shape[1], logits.stride(0), K=top_k, CAUSAL=causal,
     )  # fmt: skip
     return out
@@ -440,9 +440,9 @@ def ragged(
     start("frame", grid, frame, q if own is None else own, heads, gates, out, batch_size * tgt_len, D=head_dim, **sizes)
     # the keys and values of the widest block of wide float32 heads do not fit into shared memory
     is_wide = q.dtype == torch.float32 and head_dim > 64
-    chosen = configure("ragged", D=pad(head_dim), rows=0 if is_wide else order.numel() // ends.numel())
+    launch = configure("ragged", D=pad(head_dim), rows=0 if is_wide else order.numel() // ends.numel())
     start_attention(
-        "ragged", cdiv(tgt_len, chosen.blocks["BM"]) * ends.numel(), chosen,
+        "ragged", cdiv(tgt_len, launch.blocks["BM"]) * ends.numel(), launch,
         q, k, v, gates, hidden, out, order, ends, tgt_len, k.shape[1],
         GROUP=num_heads // k.shape[2], CAUSAL=causal, **sizes,
     )  # fmt: skip
@@ -488,14 +488,14 @@ def _decode_parts(
     """Attend from the ``used`` heads of a token (B, h, D) to each part of the keys; return also the launch's sizes."""
     (batch_size, num_heads, head_dim), (src_len, num_kv_heads) = q.shape, k.shape[1:3]
     q, heads, hidden = contiguous(q, heads, hidden)
-    group, chosen = num_heads // num_kv_heads, configure("decode")
-    tiles = batch_size * num_kv_heads * cdiv(min(used, group), chosen.blocks["BM"])
+    group, launch = num_heads // num_kv_heads, configure("decode")
+    tiles = batch_size * num_kv_heads * cdiv(min(used, group), launch.blocks["BM"])
     splits = splits_of_keys(tiles, src_len)
     part = q.new_empty(batch_size, used, splits, head_dim, dtype=torch.float32)
     top, norm = (part.new_empty(part.shape[:-1]) for _ in range(2))
     sizes = dict(H=num_heads, S=used if heads is None else used - heads.shape[1], K=used, SPLITS=splits)
     start_attention(
-        "decode", splits * tiles, chosen,
+        "decode", splits * tiles, launch,
         q, k, v, heads, hidden, part, top, norm, src_len, cdiv(src_len, splits), GROUP=group, **sizes,
     )  # fmt: skip
     return (part, top, norm), sizes
