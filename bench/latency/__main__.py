@@ -74,7 +74,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     schedule.add_options(out, "--dtype")
     passes = f"{', '.join(PASSES)} (default: forward both)"
     out.add_argument("--pass", nargs="+", choices=PASSES, dest="passes", metavar="PASS", help=passes)
-    schedule.add_options(out, "--device", default=None)
+    schedule.add_options(out, "--device", default=None, help="(default: cpu)")
     out.add_argument("--routing", nargs="+", choices=ROUTINGS, default=["balanced"], help="(default: balanced)")
     schedule.add_options(out, "--threads", "--within", "--commit")
     schedule.add_options(out, "--blocks", default=None)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headcount.bench.latency.timing_cases import ELEMENT_BYTES, ROTATED_BYTES, TimingCase
+from headcount.bench.latency.timing_cases import ELEMENT_BYTES, ROTATED_BYTES, TimingCase, check_memory
 from headcount.models.build import build, example_inputs, tie_weights
 from headcount.models.cache import KeyValueCache
 from headcount.models.configs.base import AttentionConfig, ModelConfig
@@ -72,6 +72,8 @@ class CaseTensors:
     def _state(self, config: Config) -> Mapping[str, Tensor]:
         if config not in self._states:
             device, is_layer = self.case.device, self.case.subject == "layer"
+            params = sum(one.numel() for one in build(config, device="meta").parameters())
+            check_memory(self.case.name, params * self.dtype.itemsize, device)
             # a GPU takes milliseconds for the weights of a model that a CPU takes seconds for
             generator_device = "cpu" if is_layer else device
             module = build(config, device=device, dtype=self.dtype, seed=SEED, generator_device=generator_device)

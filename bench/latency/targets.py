@@ -9,9 +9,9 @@ from headcount.bench.cli import Parser, add_output
 from headcount.bench.column import TONES, Column, macs_column, plural
 from headcount.bench.counting.count import count
 from headcount.bench.counting.result import Count
-from headcount.bench.errors import UsageError
 from headcount.bench.latency import schedule
 from headcount.bench.latency.statistics import TRUSTED_BLOCKS, median_interval, paired_ratio, verdict
+from headcount.bench.latency.timing_cases import check_memory
 from headcount.bench.output.progress import stage
 from headcount.bench.records import NO_GRAPH, Interval, Samples
 from headcount.bench.result import Result, Row, Table, columns_of, shown
@@ -102,16 +102,6 @@ def _with_lengths(target: Target, several: bool) -> Target:
     """Return ``target``, a user module of several targets without lengths: they are those of the configurations."""
     has_lengths = is_configuration(target.spec) or has_closed_form(target.spec)
     return replace(target, lengths={}) if several and not has_lengths else target
-
-
-def check_memory(target: str, weight_bytes: int, device: str) -> None:
-    """Raise UsageError for weights that do not fit into the free memory of the CPU."""
-    # a machine that has torch alone imports this file too
-    import psutil
-
-    free = psutil.virtual_memory().available
-    if device == "cpu" and weight_bytes > free:
-        raise UsageError(f"{target}: {weight_bytes:,} bytes of weights, and {free:,} bytes of memory are free")
 
 
 def _row(target: str, count: Count, samples: Mapping[str, Any], found: Mapping[str, Any]) -> TargetRow:

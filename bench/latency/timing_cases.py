@@ -30,6 +30,16 @@ ROTATED_BYTES = {"cpu": 64 * 2**20, "cuda": 180 * 2**20}
 """Bytes of all input sets, or of all key-value caches, at least: more than the last-level cache holds."""
 
 
+def check_memory(target: str, weight_bytes: int, device: str) -> None:
+    """Raise UsageError for weights that do not fit into the free memory of the CPU."""
+    # a machine that has torch alone imports this file too
+    import psutil
+
+    free = psutil.virtual_memory().available
+    if device == "cpu" and weight_bytes > free:
+        raise UsageError(f"{target}: {weight_bytes:,} bytes of weights, and {free:,} bytes of memory are free")
+
+
 @dataclass(frozen=True)
 class TimingCase:
     """A layer or model at one shape.

@@ -11,6 +11,7 @@ import pytest
 from headcount.bench.errors import UsageError
 from headcount.bench.latency import targets, time_targets
 from headcount.bench.latency.__main__ import main
+from headcount.bench.latency.timing_cases import check_memory
 from headcount.bench.targets.process import run_isolated
 from headcount.bench.targets.target import Target
 from headcount.bench.targets.user_code import UserCodeError
@@ -114,10 +115,16 @@ def test_backward_is_timed_in_train_mode(words, mode, quick, capsys, monkeypatch
 
 def test_weights_above_free_memory_raise(monkeypatch):
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=95))
-    with pytest.raises(targets.UsageError, match="96 bytes of weights"):
-        targets.check_memory("net", 96, "cpu")
-    targets.check_memory("net", 95, "cpu")
-    targets.check_memory("net", 96, "cuda")
+    with pytest.raises(UsageError, match="96 bytes of weights"):
+        check_memory("net", 96, "cpu")
+    check_memory("net", 95, "cpu")
+    check_memory("net", 96, "cuda")
+
+
+def test_model_above_free_memory_is_a_row_with_the_reason(monkeypatch, capsys):
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
+    assert main(["--model", "transformer-base", "--seq-len", "3", "--tokens", "3", "--blocks", "2"]) == 1
+    assert "bytes of weights, and 1,000 bytes of memory are free" in capsys.readouterr().err
 
 
 NET = """import torch
