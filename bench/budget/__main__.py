@@ -2,7 +2,7 @@
 
     python -m bench.budget --macs 1.2G --params 200M --kv-bytes 64Ki
     python -m bench.budget --match-model transformer-big --attention moa
-    python -m bench.budget --match-model llama3-8b --attention moh
+    python -m bench.budget mha --match-model moa:K=4,E=64,D=80,d_m=512,T=128
     python -m bench.budget --macs 700M --all-integers --range K=1:16 E=1:64
     python -m bench.budget --macs 1.2G --on 'H100 SXM'     the fastest sizes, by expected times
     python -m bench.budget moa:d_m=512,T=128 --macs 50M     layers; letters that are given stay
@@ -30,7 +30,7 @@ if __name__ == "__main__":
 
 from headcount.bench.accounts import Assumptions
 from headcount.bench.budget import plans
-from headcount.bench.budget.bounds import NAMES, Bound, bound_around, parse, parse_ranges
+from headcount.bench.budget.bounds import NAMES, Bound, NoCandidate, bound_around, parse, parse_ranges
 from headcount.bench.budget.candidates import METRICS, WORDS, costs
 from headcount.bench.budget.search import Answer, HostModel, layer_fields, no_cache, preset_for, search, table
 from headcount.bench.case import LENGTHS, Case, Config, layers_of, resolve_lengths, with_attention
@@ -43,7 +43,10 @@ from headcount.bench.result import Result
 from headcount.bench.targets.target import flag, is_configuration, parse_target
 from headcount.bench.variants.mha import NARROWED
 from headcount.bench.variants.variant import Variant, variant, variants_with, with_width
+from headcount.formulas.ledger import Ledger
+from headcount.formulas.parts import ATTENTION, part_of
 from headcount.formulas.plan import Plan
+from headcount.models.configs.base import as_model
 from headcount.models.configs.numbers import parse_int
 from headcount.models.configs.targets import is_layer, make, read, split
 from headcount.models.configs.targets import parse as parse_words
@@ -77,10 +80,11 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     add("--set", **SET, help="change fields of that model")
     add("--d-model", type=int, metavar="N")
     add("--layers", type=int, metavar="N", help="of encoder and decoder each, where it has both")
-    add("--match-model", metavar="PRESET", help="[,FIELD=VALUE]: match its costs, keep its other fields")
+    add("--match-model", metavar="PRESET", help="[,FIELD=VALUE] or layer: match costs, keep the rest")
     add("--match-metric", action=NameList, choices=WORDS, metavar="NAME", help="costs of --match-model (default: macs)")
     add("--tolerance", metavar="SHARE", type=SHARE, help="largest deviation from them (default: 0.02)")
-    add("--range", nargs="+", metavar="LETTER=LOW:HIGH", default=[], help="sizes that are tried: K=1:16, K=1:16:3")
+    text = "E=16:64 tries every integer, E=16:64:8 steps of 8"
+    add("--range", nargs="+", metavar="LETTER=LOW:HIGH", default=[], help=text)
     add("--all-integers", action="store_true", help="try all integers, not hardware-friendly multiples")
     add(
         "--maximise",
@@ -92,14 +96,10 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         help="more is better of these (default: params active-params)",
     )
     add("--sort", choices=WORDS, metavar="NAME", help="the cost that rows are ordered by")
-    add("--limit", type=ROWS, default=20, metavar="N", help="rows; 0 for all, in minutes (default: 20)")
-    add(
-        "--min-distance",
-        metavar="SHARE",
-        type=SHARE,
-        default="0.05",
-        help="drop rows nearer than this to another (default: 0.05)",
-    )
+    text = "rows, the best of each K in turn; 0 for all, in minutes (default: 20)"
+    add("--limit", type=ROWS, default=20, metavar="N", help=text)
+    text = "print rows of one K whose costs are as near as this only once (default: 0.05)"
+    add("--min-distance", metavar="SHARE", type=SHARE, default="0.05", help=text)
     for name, what in LENGTHS.items():
         add(f"--{name.replace('_', '-')}", type=int, metavar="N", help=what)
     add("--cache-bytes", type=ELEMENT, metavar="N", default=2, help="bytes of a cached element (default: 2)")
@@ -130,7 +130,10 @@ def command(args: argparse.Namespace) -> Result:
     host, target = _host_model(args)
     bounds = _bounds(args, host, target)
     ranges = parse_ranges(args.range, host.variant, args.all_integers, host.stated)
-    answer = search(args, host, ranges, bounds)
+    try:
+        answer = search(args, host, ranges, bounds)
+    except NoCandidate as error:
+        raise UsageError(f"{error}{_excess(args, host, bounds)}") from None
     found = table(args, answer, target)
     if args.plot:
         plot(args.plot, found.title, answer)
@@ -140,6 +143,30 @@ def command(args: argparse.Namespace) -> Result:
         fastest = answer.expected[answer.listed[0]]
         sentence += f" The first is expected to be the fastest of all, {fastest:.3g} ms."
     return Result([found], lambda: sentence)
+
+
+def _excess(args: argparse.Namespace, host: HostModel, bounds: Mapping[str, Bound]) -> str:
+    """Return which parts exceed a budget whatever the attention is, and the search over one layer; empty for none."""
+    case = host.example
+    rest = Ledger(tuple(entry for entry in case.ledger if part_of(entry) != ATTENTION))
+    for metric, bound in bounds.items():
+        # a cache is of attention alone
+        if is_layer(host.spec) or metric == "kv_bytes" or getattr(rest, metric) <= bound.high:
+            continue
+        parts = sorted(rest.group(part_of, metric).items(), key=lambda part: -part[1])
+        of_parts = ", ".join(f"{part} {size:,}" for part, size in parts if size)
+        config = as_model(case.config)
+        letters = {**config.letters(), **config.length_letters(case.lengths)}
+        words = [f"d_m={layers_of(case.config)[0].d_model}", f"T={letters['T']}"]
+        words += [f"S={letters['S']}"] if letters.get("S", letters["T"]) != letters["T"] else []
+        attention = next(name for name, one in SEARCHED.items() if one == host.variant)
+        budgets = [f"--{word} {text}" for word, name in WORDS.items() if (text := getattr(args, name))]
+        layer = f"{attention}:{','.join(words)}"
+        return (
+            f"; without its attention {host.spec} has {getattr(rest, metric):,} {NAMES[metric]} ({of_parts}); one "
+            f"layer alone: headcount budget {' '.join([layer, *budgets])}"
+        )
+    return ""
 
 
 def _plan_search(args: argparse.Namespace) -> Result:
@@ -172,28 +199,33 @@ def _refuse(args: argparse.Namespace, names: Sequence[str], what: str) -> None:
 
 def _host_model(args: argparse.Namespace) -> tuple[HostModel, Case | None]:
     """Return what has the searched attention, a model or a layer alone, and the one to match."""
-    if args.match_model and args.preset:
-        raise UsageError("--match-model brings its own model; TARGET goes without it")
     text = args.match_model or args.preset or SEARCHED[args.attention or DEFAULT].search.preset
     attention, name, own, own_lengths = _read(text)
+    base, alternative = name, {}
+    if args.match_model and args.preset:
+        attention, base, alternative, lengths = _alternative(args, name, own_lengths)
+        own_lengths |= lengths
     wanted = args.attention or attention
     searched = SEARCHED.get(wanted) or variant(wanted)
     if not searched.search:
         raise UsageError(f"no search over {searched.name}: {searched.unsearched}; choose from {', '.join(SEARCHED)}")
     lengths = own_lengths | _given_lengths(args)
     if is_layer(name):
-        _check_layer(args, text, name, searched, lengths)
+        _check_layer(args, args.preset or text, base, searched, lengths)
         searched = with_width(searched)
     spec, overrides, config = name, own, None
     if args.match_model or not is_layer(name):
         config = make(name, own)
         if layers_of(config)[0].variant != searched.name:
             spec, overrides = preset_for(searched.name, name, config)
+    overrides = {**overrides, **alternative}
     if args.d_model is not None:
-        overrides = {**overrides, "d_model": args.d_model}
+        overrides["d_model"] = args.d_model
     fields = searched.fields_by_letter(searched.search.letters)
     # The attention sizes of the model to match do not limit those of its alternatives, but for the width of a layer.
-    limiting = ["d_m"] if args.match_model else fields
+    limiting = fields
+    if args.match_model:
+        limiting = [letter for letter, field in fields.items() if letter == "d_m" or field in alternative]
     stated = {letter: overrides[fields[letter]] for letter in limiting if fields.get(letter) in overrides}
     overrides = {field: value for field, value in overrides.items() if field not in fields.values()}
     if any(word.startswith("attention=") for word in args.set):
@@ -210,6 +242,25 @@ def _host_model(args: argparse.Namespace) -> tuple[HostModel, Case | None]:
     given = Assumptions(cache_bytes=args.cache_bytes)
     host = HostModel(searched, spec, overrides, lengths, given, stated)
     return host, _match_target(args.match_model, config, own, host) if config and args.match_model else None
+
+
+def _alternative(
+    args: argparse.Namespace, matched: str, lengths: Mapping[str, int]
+) -> tuple[str, str, dict[str, Any], dict[str, int]]:
+    """Return attention, spec, fields and lengths of TARGET, a layer that is searched to match a layer.
+
+    ``matched`` is the spec of --match-model, and ``lengths`` are its input lengths. Raises UsageError where one of the
+    two is a model, and for two different lengths.
+    """
+    attention, name, own, own_lengths = _read(args.preset)
+    if not is_layer(name) or not is_layer(matched):
+        raise UsageError(
+            f"TARGET goes with --match-model where both are layers; headcount budget --match-model {args.match_model} "
+            f"--attention {attention} searches {attention} of the same cost"
+        )
+    if any(lengths[length] != own_lengths[length] for length in {*lengths} & {*own_lengths}):
+        raise UsageError(f"{args.preset} and {args.match_model} have different lengths; give both the same")
+    return attention, name, own, own_lengths
 
 
 def _read(text: str) -> tuple[str, str, dict[str, Any], dict[str, int]]:

@@ -18,6 +18,10 @@ MOST_SIZES = 10_000
 """Limit of the sizes of one letter; a model is built for each."""
 
 
+class NoCandidate(UsageError):
+    """No candidate is within the budgets; the message names the nearest one."""
+
+
 @dataclass(frozen=True)
 class Bound:
     """Integers from ``low`` to ``high``, both included."""
@@ -60,7 +64,7 @@ def bound_around(value: int, tolerance: Fraction) -> Bound:
 def feasible_mask(found: Mapping[str, np.ndarray], bounds: Mapping[str, Bound]) -> np.ndarray:
     """Return the mask of candidates within all bounds; ``found`` has their costs by metric.
 
-    Raises UsageError where there is none, with the candidate whose largest excess over a bound is least.
+    Raises NoCandidate where there is none, with the candidate whose largest excess over a bound is least.
     """
     of_bounds = [(found[metric], bound.low, bound.high) for metric, bound in bounds.items()]
     mask = np.logical_and.reduce([(costs >= low) & (costs <= high) for costs, low, high in of_bounds])
@@ -72,7 +76,7 @@ def feasible_mask(found: Mapping[str, np.ndarray], bounds: Mapping[str, Bound]) 
     nearest = np.argmin(np.maximum.reduce(outside))
     budgets = ", ".join(f"{bound.text()} {NAMES[metric]}" for metric, bound in bounds.items())
     has = ", ".join(f"{found[metric][nearest]:,} {NAMES[metric]}" for metric in bounds)
-    raise UsageError(f"no candidate has {budgets}; the nearest has {has}")
+    raise NoCandidate(f"no candidate has {budgets}; the nearest has {has}")
 
 
 def parse_range(text: str, variant: Variant) -> tuple[str, Sequence[int]]:

@@ -195,9 +195,10 @@ def result(
         "Held: weights, gradients and AdamW's states in mixed precision, 16 bytes a parameter where nothing is "
         f"divided, the weights that fsdp gathers at once, and {kept}, for as many microbatches as there are stages; "
         "with recompute=full the inputs of layers, and the results of one.",
-        f"On the front of less of every cost and less time, rows at least {min_distance:.0%} apart in one cost "
-        "(--min-distance 0 for all). headcount fit --train takes each plan as printed, with --between-nodes and "
-        "--ranks-per-node as here; count and latency --estimate take it on nodes of the card.",
+        "No other plan is better than a row in one cost or in time without being worse in another. Rows whose costs "
+        f"are all within {min_distance:.0%} of one another are printed once (--min-distance 0 for all). headcount fit "
+        "--train takes each plan as printed, with --between-nodes and --ranks-per-node as here; count and latency "
+        "--estimate take it on nodes of the card.",
         *case.kernel_notes,
     ]
     every = list(within.items())

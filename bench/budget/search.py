@@ -1,11 +1,12 @@
 """Search attention sizes under budgets: the host model, the candidates within the bounds, their front and its table."""
 
+import heapq
 import math
 from argparse import Namespace
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from headcount.bench.performance.model import load
 from headcount.bench.performance.plan_time import DTYPE
 from headcount.bench.performance.vector import Vector, evaluate
 from headcount.bench.result import Row, Table
-from headcount.bench.variants.variant import Variant
+from headcount.bench.variants.variant import Letter, Variant
 from headcount.models.configs.base import ModelConfig, as_model
 from headcount.models.configs.presets import PRESETS
 from headcount.models.configs.registry import ATTENTIONS, MODELS
@@ -75,7 +76,9 @@ class Answer:
     ``ranges``: the tried sizes of each letter; ``bounds``: the budgets by metric; ``found``: all candidates within
     them, with a field for each letter and metric; ``times``: their recorded milliseconds, NaN without a record;
     ``listed``: indices of the listed rows, best first; ``searched``: number of candidates; ``ordered_by``: the metric
-    that rows are ordered by first. ``expected``: milliseconds of a forward pass of the model on a card, None without.
+    that rows are ordered by first; ``compared``: the letter of whose sizes each has a front of its own; ``has_more``:
+    whether these have more rows than are listed. ``expected``: milliseconds of a forward pass of the model on a card,
+    None without.
     """
 
     host: HostModel
@@ -86,6 +89,8 @@ class Answer:
     listed: Sequence[int]
     searched: int
     ordered_by: str
+    compared: str
+    has_more: bool
     expected: np.ndarray | None = None
 
 
@@ -141,10 +146,30 @@ def search(
         # after the cost that rows are to be ordered by
         objectives.insert(1 if args.sort else 0, expected)
         by_word["expected"] = expected
-    front = pareto_front(objectives, times, list(by_word.values()), float(args.min_distance))
-    listed = list(islice(front, args.limit or None))
+    compared = next((letter for letter in ranges if len(np.unique(found[letter])) > 1), next(iter(ranges)))
+    fronts = [
+        pareto_front(objectives, times, list(by_word.values()), float(args.min_distance), found[compared] == size)
+        for size in np.unique(found[compared])
+    ]
+
+    def place(at: int) -> tuple:
+        # points with a time are first, in their own order
+        return (1, *(column[at] for column in objectives), at) if np.isnan(times[at]) else (0, at)
+
+    rows = heapq.merge(*fronts, key=place) if args.sort else in_turns(fronts, place)
+    listed = sorted(islice(rows, args.limit or None), key=place)
+    has_more = next(rows, None) is not None
     ordered_by = EXPECTED if expected is not None and not args.sort else WORDS[order[0]]
-    return Answer(host, ranges, bounds, found, times, listed, len(every), ordered_by, expected)
+    return Answer(host, ranges, bounds, found, times, listed, len(every), ordered_by, compared, has_more, expected)
+
+
+def in_turns(fronts: Iterable[Iterator[int]], key: Callable[[int], Any]) -> Iterator[int]:
+    """Yield the first of each front, in the order of ``key``, then the second of each, and so on."""
+    fronts = list(fronts)
+    while fronts:
+        heads = {at: front for front in fronts if (at := next(front, None)) is not None}
+        yield from sorted(heads, key=key)
+        fronts = list(heads.values())
 
 
 def expected_ms(host: HostModel, found: np.ndarray, card: Hardware) -> np.ndarray:
@@ -177,40 +202,48 @@ def _times(host: HostModel, found: np.ndarray, device: str, folders: Sequence[Pa
 
 
 def pareto_front(
-    objectives: Sequence[np.ndarray], times: np.ndarray, values: Sequence[np.ndarray], min_distance: float
+    objectives: Sequence[np.ndarray],
+    times: np.ndarray,
+    values: Sequence[np.ndarray],
+    min_distance: float,
+    members: np.ndarray | None = None,
 ) -> Iterator[int]:
     """Yield indices of the Pareto front: points with a time, then the others, best first by each objective in turn.
 
     A point dominates another if it is as good in every objective and better in one; the front is not dominated.
     Less is better in each objective. ``times`` (NaN where unknown) are an objective between two points that have one.
     With a ``min_distance`` above 0 a point without a time is left out where all its ``values`` are within that share
-    of those of a point yielded before.
+    of those of a point yielded before. With a mask ``members`` only these points of the front are yielded.
     """
     timed = ~np.isnan(times)
-    yield from (int(i) for i in np.flatnonzero(timed) if not is_dominated(i, objectives, times))
-    pool = np.flatnonzero(~timed)
+    members = np.ones(len(times), dtype=bool) if members is None else members
+    yield from (int(i) for i in np.flatnonzero(timed & members) if find_dominating(i, objectives, times) is None)
+    pool = np.flatnonzero(~timed & members)
     while len(pool):
         best = pool
         for column in objectives:
             best = best[column[best] == column[best].min()]
         at = int(best[0])
-        # Points sort after those that dominate them: drop the points that are better than the best one in no objective.
-        left = np.logical_or.reduce([column[pool] < column[at] for column in objectives])
-        # A point with a time, or one that was left out as too near, may dominate the best one.
-        if not is_dominated(at, objectives, times):
+        # A point with a time, one that was left out as too near, or no member may dominate the best one.
+        above = find_dominating(at, objectives, times)
+        # Points sort after those that dominate them: drop the points that are better than one in no objective.
+        drops = at if above is None or timed[above] else above
+        left = np.logical_or.reduce([column[pool] < column[drops] for column in objectives])
+        if above is None:
             yield from map(int, best[:1] if min_distance else best)
             if min_distance:
                 left &= np.logical_or.reduce([np.abs(c[pool] - c[at]) > min_distance * c[at] for c in values])
         pool = pool[left]
 
 
-def is_dominated(at: int, objectives: Sequence[np.ndarray], times: np.ndarray) -> bool:
-    """Return whether any point dominates the one ``at``; an unknown time (NaN) is neither better nor worse."""
+def find_dominating(at: int, objectives: Sequence[np.ndarray], times: np.ndarray) -> int | None:
+    """Return a point that dominates the one ``at``, or None; an unknown time (NaN) is neither better nor worse."""
     rivals = np.arange(len(times))
     for column in objectives:
         rivals = rivals[column[rivals] <= column[at]]
     better = np.logical_or.reduce([column[rivals] < column[at] for column in objectives])
-    return bool(np.any((better | (times[rivals] < times[at])) & ~(times[rivals] > times[at])))
+    found = rivals[(better | (times[rivals] < times[at])) & ~(times[rivals] > times[at])]
+    return int(found[0]) if len(found) else None
 
 
 def no_cache(host: HostModel) -> str | None:
@@ -295,12 +328,25 @@ def _notes(args: Namespace, answer: Answer, timed: bool, target: Case | None) ->
     conditions = variant.search.conditions(variant.search.example, attention)
     sizes = []
     for letter, known in variant.search.letters.items():
-        statement = "as given" if letter in given else "any integer" if args.all_integers else known.statement
-        least, most = answer.ranges[letter][0], answer.ranges[letter][-1]
-        sizes.append(f"{letter} {least} to {most}, {statement}" if least < most else f"{letter} {least}")
-    more = ", ".join(NAMES[WORDS[word]] for word in args.maximise) or "nothing"
-    near = f", rows at least {float(args.min_distance):.0%} apart in one cost (--min-distance 0 for all)"
+        tried = answer.ranges[letter]
+        statement = "any integer" if args.all_integers else known.statement
+        if letter in given:
+            statement = describe_given(letter, tried, known)
+        sizes.append(f"{letter} {tried[0]} to {tried[-1]}, {statement}" if len(tried) > 1 else f"{letter} {tried[0]}")
+    more = " and of ".join(NAMES[WORDS[word]] for word in args.maximise)
+    better = f"more is better of {more}, less of the rest" if more else "less is better"
+    near = (
+        f" Rows of the same {answer.compared} whose costs are all within {float(args.min_distance):.0%} of one another "
+        "are printed once (--min-distance 0 for all)."
+    )
     near = near if args.min_distance else ""
+    chosen = ""
+    if answer.has_more and not args.sort:
+        letter = answer.compared
+        chosen = (
+            f" There are more such rows: the best of each {letter} is printed, then the second best of each {letter}, "
+            f"up to --limit {args.limit}; --sort NAME prints the first by one cost instead."
+        )
     reason = no_cache(host)
     cached = "" if is_layer(host.spec) else " of every decoding attention"
     cache = f"No cache: {reason}." if reason else f"Cache: keys and values of one context{cached}."
@@ -313,10 +359,27 @@ def _notes(args: Namespace, answer: Answer, timed: bool, target: Case | None) ->
         f"{where}, input: {describe_input(host.example.lengths)}. Searched: {'; '.join(sizes)}; "
         f"{', '.join(conditions)}: {answer.searched:,} candidates, {len(answer.found):,} within the "
         "budget. --range and --all-integers try other sizes.",
-        f"No row is worse than another in every cost (more is better of {more}){near}; by {order}. {cache} headcount "
-        "count, fit and latency --estimate take each row as printed.",
+        f"Nothing that was searched is better than a row in one cost without being worse in another ({better}).{near}"
+        f"{chosen} Best first, by {order}.",
+        f"{cache} headcount count, fit and latency --estimate take each row as printed.",
         *_time_notes(args, answer, timed),
     ]
+
+
+def describe_given(letter: str, tried: Sequence[int], known: Letter) -> str:
+    """Return what the sizes of a letter are that --range gives: every integer, or steps, or a list."""
+    steps = steps_of(tried)
+    if steps == {1}:
+        usual = [size for size in known.friendly if tried[0] <= size <= tried[-1]]
+        has_step = len(steps_of(known.friendly)) == 1 and len(usual) > 1
+        example = f"; {letter}={usual[0]}:{usual[-1]}:{usual[1] - usual[0]} takes {known.statement}" if has_step else ""
+        return f"every integer, as --range gives them{example}"
+    return f"in steps of {min(steps)}" if len(steps) == 1 else f"{len(tried)} sizes as given"
+
+
+def steps_of(sizes: Sequence[int]) -> set[int]:
+    """Return the distances of neighbouring sizes."""
+    return {later - earlier for earlier, later in pairwise(sizes)}
 
 
 def _time_notes(args: Namespace, answer: Answer, timed: bool) -> list[str]:

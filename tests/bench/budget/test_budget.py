@@ -13,7 +13,7 @@ from headcount.bench import records
 from headcount.bench.budget.__main__ import main, parser
 from headcount.bench.budget.bounds import Bound
 from headcount.bench.budget.candidates import METRICS
-from headcount.bench.budget.search import HostModel, pareto_front, search
+from headcount.bench.budget.search import HostModel, in_turns, pareto_front, search
 from headcount.bench.env import device_name
 from headcount.bench.errors import UsageError
 from headcount.bench.records import append, layer_times, slug
@@ -111,8 +111,12 @@ POINTS = st.lists(st.tuples(*[st.integers(0, 12)] * 3), min_size=1, max_size=15)
 @settings(deadline=None)
 @given(POINTS, st.sampled_from([0, 0.25, 0.5]), st.data())
 def test_front_is_sorted_and_distant(points, distance, data):
-    """Points with a time are listed first, then the others by cost. Only two points with a time compare times."""
+    """Points with a time are listed first, then the others by cost. Only two points with a time compare times.
+
+    All points compete, and members alone are listed.
+    """
     times = data.draw(st.lists(st.sampled_from([None, 1, 2, 3]), min_size=len(points), max_size=len(points)))
+    members = data.draw(st.lists(st.booleans(), min_size=len(points), max_size=len(points)))
 
     def beats(a, b):
         pairs = list(zip(points[a], points[b], strict=True))
@@ -124,7 +128,7 @@ def test_front_is_sorted_and_distant(points, distance, data):
         return all(abs(x - y) <= distance * y for x, y in zip(points[a], points[b], strict=True))
 
     indices = range(len(points))
-    front = [b for b in indices if not any(beats(a, b) for a in indices)]
+    front = [b for b in indices if members[b] and not any(beats(a, b) for a in indices)]
     expected = [i for i in front if times[i] is not None]
     listed = []
     for i in sorted(set(front) - set(expected), key=lambda i: (points[i], i)):
@@ -132,7 +136,11 @@ def test_front_is_sorted_and_distant(points, distance, data):
             listed.append(i)
     columns = list(np.array(points).T)
     known = np.array([np.nan if ms is None else ms for ms in times], dtype=float)
-    assert list(pareto_front(columns, known, columns, distance)) == expected + listed
+    assert list(pareto_front(columns, known, columns, distance, np.array(members))) == expected + listed
+
+
+def test_fronts_take_turns():
+    assert list(in_turns(map(iter, ([5, 6, 9], [], [1], [2, 8])), lambda at: at)) == [1, 2, 5, 6, 8, 9]
 
 
 def test_ranges_and_directions(capsys):
@@ -141,6 +149,27 @@ def test_ranges_and_directions(capsys):
     rows = rows_of(capsys, "--macs", "9G", "--range", "K=2,3", "E=3:7:2", "D=5", *ALL, "--sort", "params")
     assert {(row["K"], row["E"]) for row in rows} == {(2, 3), (2, 5), (2, 7), (3, 3), (3, 5), (3, 7)}
     assert [row["params"] for row in rows] == sorted((row["params"] for row in rows), reverse=True)
+
+
+def test_rows_differ_in_their_sizes(capsys):
+    """Of more rows than are printed, each K has its best one before any K has a second one."""
+    sizes = ["--macs", "9G", "--range", "K=1:6", "E=7:9", "D=5:7", "--min-distance", "0"]
+    best = [rows_of(capsys, *sizes, "--range", f"K={k}", "E=7:9", "D=5:7", "--limit", "1")[0] for k in range(1, 7)]
+    by_best = sorted(best, key=lambda row: -row["active_params"])
+    for limit in (4, 6, 8):
+        rows = rows_of(capsys, *sizes, "--limit", str(limit))
+        found = [row["target"] for row in rows]
+        assert {row["target"] for row in by_best[:limit]} <= {*found} and len(found) == limit
+        assert [row["active_params"] for row in rows] == sorted((r["active_params"] for r in rows), reverse=True)
+        assert max(sum(row["K"] == k for row in rows) for k in range(1, 7)) == (1 if limit <= 6 else 2)
+    # --sort is the order of one cost over all rows
+    every = rows_of(capsys, *sizes, "--limit", "0", "--sort", "macs")
+    assert [row["macs"] for row in every] == sorted(row["macs"] for row in every)
+    assert rows_of(capsys, *sizes, "--limit", "4", "--sort", "macs") == every[:4]
+    _, out, _ = run(capsys, *sizes, "--limit", "4")
+    assert "the best of each K is printed" in " ".join(out.split())
+    _, out, _ = run(capsys, *sizes, "--limit", "0")
+    assert "There are more" not in " ".join(out.split())
 
 
 def record(name, impl, ms, **changed):
