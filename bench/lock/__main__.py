@@ -18,7 +18,7 @@ usage, or a file that is no lock; 3 the device is not there.
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -142,7 +142,8 @@ def command(args: argparse.Namespace) -> Result | str:
         return _compare(args, [(old, new) for old, new in found if old])
     again = {old.label: new for old, new in found if old}
     written = [again.get(old.label, old) for old in locked] or [new for _, new in found]
-    return _write([*{one.label: one for one in written}.values()], path or args.out)
+    before = {new.label: old for old, new in found if old}
+    return _write([*{one.label: one for one in written}.values()], path or args.out, before)
 
 
 def _choose(args: argparse.Namespace, locked: Sequence[Count]) -> list[tuple[Count | None, str]]:
@@ -228,8 +229,11 @@ def _compare(args: argparse.Namespace, found: Sequence[tuple[Count, Count]]) -> 
     return Result([changes, *others], lambda: f"{args.check}: {'; '.join(words)}.")
 
 
-def _write(counted: Sequence[Count], path: str | None) -> str:
-    """Write the lock to ``path`` and return a line for each target; return the lock itself without a ``path``."""
+def _write(counted: Sequence[Count], path: str | None, before: Mapping[str, Count]) -> str:
+    """Write the lock to ``path`` and return a line for each target; return the lock itself without a ``path``.
+
+    ``before`` are the counts that are replaced, by the target that replaces them.
+    """
     for one in counted:
         for why in unmet_limits(one).values():
             raise AboveLimit(f"{path or 'the lock'} is not written: {one.label} has {why}; --max raises the limit")
@@ -238,9 +242,16 @@ def _write(counted: Sequence[Count], path: str | None) -> str:
     write(path, file.text(*counted))
     return "\n".join(
         f"{start}{_totals(one)}, {plural(len(contractions(one)), 'contraction')} and "
-        f"{plural(len(one.parameters), 'parameter tensor')}"
+        f"{plural(len(one.parameters), 'parameter tensor')}{_change(before.get(one.label), one)}"
         for start, one in zip(_starts(path, counted), counted, strict=True)
     )
+
+
+def _change(old: Count | None, new: Count) -> str:
+    """Return how a count differs from the one that it replaces, behind the line about it."""
+    if old is None:
+        return ""
+    return "; as before" if equal(old, new) else f". {LOCKED.title}: {headline(old, new)}"
 
 
 def _starts(path: str, counted: Sequence[Count]) -> list[str]:

@@ -113,7 +113,8 @@ def _plot(plot: str, commits: Sequence[str], series: Mapping[str, Sequence[tuple
                 axes.plot(places, counts, "o-", drawstyle="steps-post", label=target)
             axes.set_ylabel(name)
             axes.yaxis.set_major_formatter(EngFormatter())
-            axes.set_ylim(bottom=0)
+            # room above the largest count: its points are on the frame otherwise
+            axes.set_ylim(0, 1.1 * max(getattr(one, key) for found in series.values() for _, one in found) or 1)
             axes.grid(axis="y", alpha=0.3)
         panels[0].legend()
         panels[-1].set_xticks(range(len(commits)), commits, rotation=60, fontsize=7)

@@ -8,6 +8,7 @@ import pytest
 
 from headcount.bench.counting.result import Count, Parameter
 from headcount.bench.lock.__main__ import main
+from headcount.bench.output.figure import drawing
 from headcount.bench.snapshot import file
 from headcount.formulas.ledger import Entry, Ledger
 
@@ -76,6 +77,17 @@ def test_history_has_commits_that_changed_the_lock(repository, capsys):
     assert ET.parse(repository / "costs.svg").getroot().tag.endswith("svg")
     assert main(["--history", "main~1..main", "macs.lock"]) == 0
     assert "neither a lock nor" in capsys.readouterr().out
+
+
+def test_plot_has_room_above_the_points(repository, monkeypatch):
+    pyplot, figures = drawing(), []
+    with monkeypatch.context() as patch:
+        patch.setattr(pyplot, "close", figures.append)
+        assert main(["--history", "main", "macs.lock", "--plot", "costs.svg"]) == 0
+    pyplot.close(figures[0])
+    for axes, largest in zip(figures[0].axes, (3 * 5 * 7 * 7, 3 * 49), strict=True):
+        bottom, top = axes.get_ylim()
+        assert bottom == 0 and 1.05 * largest < top < 1.2 * largest
 
 
 def test_first_commit_is_compared_with_the_lock_before_it(repository, capsys):

@@ -162,6 +162,26 @@ def test_options_replace_those_of_the_same_name(net):
     assert found["target"]["formulas"] == {"mylib.a": "a", "mylib.b": "b"}
 
 
+def test_update_prints_the_change(net, capsys):
+    """Of the target that is counted again, what --check would say, and nothing of the others."""
+    assert main([*NET, "-o", "net.lock"]) == 0
+    capsys.readouterr()
+    assert main(["--update", "net.lock"]) == 0
+    assert capsys.readouterr().out.endswith("tensor; as before\n")
+    # 5 outputs for 3: two thirds more of both
+    assert main(["--check", "net.lock", "--set", "out_features=5"]) == 1
+    title = capsys.readouterr().out.splitlines()[0]
+    assert title == "Cost changed: +66.7 % MACs, +66.7 % parameters"
+    assert main(["--update", "net.lock", "--set", "out_features=5"]) == 0
+    assert capsys.readouterr().out.splitlines()[0].endswith(f". {title}")
+    assert main(["moa:K=2,E=5,D=7,d_m=11,T=13", "mha:h=2,d_h=7,d_m=11,T=13", "-o", "two.lock"]) == 0
+    capsys.readouterr()
+    label = "mha:d_model=11,head_dim=7,num_heads=2,seq_len=13"
+    assert main(["--update", "two.lock", label, "--seq-len", "17"]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert "Cost changed" not in first and "before" not in first and ". Cost changed: +" in second
+
+
 def limits(path):
     return json.loads(path.read_text())["targets"][0]["limits"]
 
@@ -275,7 +295,6 @@ def test_lock_of_several_targets_is_updated(pair, capsys):
 
 
 @pytest.mark.parametrize("words, valid", [
-    (["--check", "two.lock", "other.py:make"], ["other.py:make", "model.py:make, small.py:make"]),
     (["--update", "two.lock", "model.py:make", "model"], ["model;", "model.py:make, small.py:make"]),
     (["--badge", "two.svg", "two.lock", "two.lock"], ["read one lock"]),
     (["--check", "two.lock", "--input", "5,7"], ["--input goes with one TARGET, not 2: "]),

@@ -87,6 +87,14 @@ def test_actions_are_pinned_by_commit():
     assert len(used) == 4 and all(re.fullmatch("[0-9a-f]{40}", commit) for _, _, commit in used)
 
 
+def test_hook_of_the_guide_is_pinned():
+    """pre-commit warns of a rev that is neither a hexadecimal commit nor a version with a dot."""
+    guide = (CHECKOUT / "reports/site/guides/lock.md").read_text()
+    (example,) = (text for text in re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL) if "pre-commit" in text[:40])
+    (repo,) = yaml.safe_load(example)["repos"]
+    assert re.fullmatch("[0-9a-f]{40}", repo["rev"]) and "rev-parse HEAD" in example
+
+
 @pytest.mark.parametrize("several", [False, True])
 def test_lock_installs_its_own_versions(run, tmp_path, several):
     lock = {"versions": {"torch": "2.13.0", "headcount": "0.2.0"}}
