@@ -14,7 +14,7 @@ the polynomial; where the module needs integers, it is fitted to counts on a gri
 
 import argparse
 import keyword
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -53,11 +53,9 @@ class KindRow(Row):
         return self.latex and f"${self.latex}$"
 
 
-COLUMNS = (
-    Column("kind", "kind"),
-    Column("text", "polynomial", priority=0, wraps=24),
-    Column("latex", "LaTeX", wraps=24, formula=True, value=attrgetter("formula")),
-)
+KIND = Column("kind", "kind")
+FORMULA = Column("latex", "LaTeX", wraps=24, formula=True, value=attrgetter("formula"))
+COLUMNS = (KIND, Column("text", "polynomial", priority=0, wraps=24), FORMULA)
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
@@ -166,10 +164,7 @@ def _result(
     if found.fixed:
         notes.append(f"Fixed by the module: {', '.join(found.fixed)}.")
     notes.append(f"Found by {found.method}.")
-    if found.domain or found.layout:
-        notes.append(f"Holds for sizes of at least 1{' where ' if found.domain else ''}{'; '.join(found.domain)}.")
-    if found.layout:
-        notes.append("torch's choice of memory layouts adds conditions; --format json has them.")
+    notes += _where_it_holds(found)
     if found.witness:
         failures = [f"{title} is no polynomial in {names}: {found.witness}"]
     else:
@@ -181,9 +176,28 @@ def _result(
     rows[0] = replace(rows[0], failures=failures)
     facts = {key: value for key, value in found.as_record().items() if key != "by_kind"}
     title = f"{title}: {'FLOPs' if in_flops else 'multiply-accumulates'} in {names}"
-    columns = [one for one in COLUMNS if one.key != "text" or args.format != "latex"]
+    columns = COLUMNS
+    if args.format == "latex":
+        columns = (KIND, replace(FORMULA, head="FLOPs" if in_flops else "MACs"))
     table = Table("derive", title, columns, rows, notes, facts={**facts, "equals_closed_form": equal})
     return Result([table], lambda: _sentence(found, equal, in_flops))
+
+
+def _where_it_holds(found: "Derivation") -> Iterator[str]:
+    """Yield where a form from a run with symbols is proved, and what trials around it gave."""
+    if found.domain or found.layout:
+        # each of torch's choices of a layout holds for sizes of at least 2, but for these
+        layouts = f", unless torch chooses other memory layouts, which it may at some {', '.join(found.other_layouts)}"
+        domain = f" where {'; '.join(found.domain)} (sufficient, not always necessary)" if found.domain else ""
+        counted = f"At the counted {', '.join(found.interpolated)}: holds" if found.interpolated else "Holds"
+        yield (
+            f"{counted} wherever the module runs, for sizes of at least {2 if found.layout else 1}{domain}"
+            f"{layouts if found.other_layouts else ''}."
+        )
+    if found.tried:
+        yield f"Found by trying, not proved: {'; '.join(found.tried)}. Beyond, the module raises or counts otherwise."
+    if found.at_one and found.layout:
+        yield f"Counted with the same result: {', '.join(found.at_one)}."
 
 
 def _sentence(found, equal: bool | None, in_flops: bool) -> str:

@@ -14,7 +14,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from headcount.bench.column import plural
 from headcount.bench.contractions.classify import UnsupportedError
 from headcount.bench.counters.run_context import one_thread
-from headcount.bench.derive.guards import ROUNDED, Domain, format_guard
+from headcount.bench.derive.edges import Edges, find_edges
+from headcount.bench.derive.guards import ROUNDED, Domain, format_guard, holds_from_two
 from headcount.bench.derive.input_sizes import find_input_sizes, resized
 from headcount.bench.derive.interpolate import LINE, Count, Grid, NoPolynomial, fit_polynomial, shown, validate_at
 from headcount.bench.derive.result import Derivation, starts
@@ -235,9 +236,21 @@ def _fit(build: Build, count: Count, grid: Grid, pinned: tuple[str, ...], reason
     method += f", confirmed by counting at {where}" if where else "; no point was found to confirm it at"
     if not free:
         method += "; sizes at which the module takes another path would be missed"
-    bounds = _bounds_above_one(count, grid, by_kind, conditions) if free else ()
-    texts = (*map(format_guard, conditions), *bounds)
-    return Derivation(by_kind, method, texts, tuple(map(format_guard, domain.layout))), domain
+    edges = find_edges(partial(_holds, count, by_kind), grid.base, list(free), conditions) if free else Edges()
+    other_layouts = {
+        name for guard in domain.layout if not holds_from_two(guard) for name in map(str, guard.free_symbols)
+    }
+    found = Derivation(
+        by_kind,
+        method,
+        tuple(map(format_guard, conditions)),
+        edges.bounds,
+        edges.at_one,
+        tuple(map(format_guard, domain.layout)),
+        tuple(name for name in grid.base if name in other_layouts),
+        pinned,
+    )
+    return found, domain
 
 
 def _confirmed(
@@ -270,17 +283,13 @@ def _no_polynomial(kind: str, form: sympy.Expr, names: Iterable[str]) -> str:
     return f"the cost of {kind} is {shown(form)}"
 
 
-def _bounds_above_one(
-    count: Count, grid: Grid, by_kind: Mapping[str, sympy.Expr], conditions: tuple[sympy.Basic, ...]
-) -> Iterable[str]:
-    """Yield bounds of sizes whose count differs at 1, where torch chooses another memory layout."""
-    for name in grid.base:
-        point = {**grid.base, name: 1}
-        if Domain(conditions).holds_at(point):
-            try:
-                validate_at(count, by_kind, [point])
-            except (NoPolynomial, CannotBuild):
-                yield f"{name} >= 2"
+def _holds(count: Count, by_kind: Mapping[str, sympy.Expr], point: Mapping[str, int]) -> bool:
+    """Return whether the module runs at a point and counts what the polynomials give."""
+    try:
+        validate_at(count, by_kind, [point])
+    except (NoPolynomial, CannotBuild, UnsupportedError):
+        return False
+    return True
 
 
 def _validation_points(grid: Grid) -> list[dict[str, int]]:

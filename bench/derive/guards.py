@@ -170,6 +170,16 @@ def _unrounded(rounding: type, a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
     return rounding(a, b)
 
 
+def holds_from_two(guard: sympy.Basic) -> bool:
+    """Return whether a comparison provably holds for all sizes of at least 2."""
+    above = {size: sympy.Symbol(f"{size}_n", integer=True, nonnegative=True) + 2 for size in guard.free_symbols}
+    shifted = _without_rounding(guard.subs(above))
+    if isinstance(shifted, sympy.Ne):
+        difference = sympy.expand(shifted.lhs - shifted.rhs)
+        return bool(difference.is_positive or difference.is_negative)
+    return shifted == sympy.true
+
+
 def _is_layout(guard: ShapeGuard, simplified: sympy.Basic) -> bool:
     """Return whether torch, not the module, compared sizes with 0, 1 or 2, or for inequality, to choose a layout.
 

@@ -23,15 +23,28 @@ def starts(letters: Mapping[str, str]) -> dict[str, int]:
 class Derivation:
     """MACs by kind as polynomials in the sizes, the method that found them, and the domain where they hold.
 
-    ``by_kind`` is empty where the count is no polynomial; ``witness`` then names the point that is not. ``layout`` are
-    comparisons by which torch chose memory layouts. ``sizes`` has the variables of a module, and what each is of its
-    inputs; ``fixed`` are the sizes of inputs that the module fixes.
+    Attributes:
+        by_kind: the polynomials; empty where the count is none.
+        method: how they were found, and the points that confirmed them.
+        domain: comparisons of sizes that the run made.
+        tried: bounds beyond which the module raised or counted otherwise.
+        at_one: sizes of 1 that counted the same, as texts.
+        layout: comparisons by which torch chose memory layouts.
+        other_layouts: the sizes of those that need more than sizes of at least 2.
+        interpolated: sizes in which the form is fitted to counts, and is proved at the counted values alone.
+        witness: the point at which the count is no polynomial; None where it is one.
+        sizes: the variables of a module, and what each is of its inputs.
+        fixed: the sizes of inputs that the module fixes.
     """
 
     by_kind: Mapping[str, sympy.Expr]
     method: str
     domain: tuple[str, ...] = ()
+    tried: tuple[str, ...] = ()
+    at_one: tuple[str, ...] = ()
     layout: tuple[str, ...] = ()
+    other_layouts: tuple[str, ...] = ()
+    interpolated: tuple[str, ...] = ()
     witness: str | None = None
     sizes: Mapping[str, str] = field(default_factory=dict)
     fixed: tuple[str, ...] = ()

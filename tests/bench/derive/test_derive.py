@@ -1,7 +1,11 @@
 """``headcount derive``: the closed form of a module, derived from runs of it."""
 
+import runpy
+from itertools import product
+
 import pytest
 from jaxtyping import config
+from torch.utils.flop_counter import FlopCounterMode
 
 from headcount.bench.derive.__main__ import main
 from headcount.formulas.symbols import symbol
@@ -65,6 +69,35 @@ def last(T, D):
     return Last(D, D), (torch.empty(1, T, D),)
 
 
+class Routed(nn.Module):
+    def __init__(self, D, K, E):
+        super().__init__()
+        self.router, self.weight, self.K = nn.Linear(D, E), nn.Parameter(torch.zeros(E, D)), K
+
+    def forward(self, x):
+        return torch.einsum("td,tkd->tk", x, self.weight[self.router(x).topk(self.K).indices])
+
+
+def routed(T, D, K, E):
+    return Routed(D, K, E), (torch.empty(T, D),)
+
+
+class Bounded(nn.Module):
+    # the first K of a number of rows that no comparison of the run bounds
+
+    def __init__(self, D, E, K, most):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(most, D))
+        self.entry, self.K = nn.Linear(D, E), K
+
+    def forward(self, x):
+        return self.entry(x), torch.einsum("td,kd->tk", x, self.weight[self.weight.sum(1).topk(self.K).indices])
+
+
+def bounded(T, D, K, E, most):
+    return Bounded(D, E, K, eval(str(most), {"E": E})), (torch.empty(T, D),)
+
+
 def branched(T, D):
     one = nn.Linear(D, D)
     return one if T < 16 else nn.Sequential(one, nn.Linear(D, D)), (torch.empty(T, D),)
@@ -125,6 +158,7 @@ def test_pinned_size_is_interpolated(user):
     method = "interpolation over D = 5, 6, …, with symbols for the other sizes, because the module fixes D = 5"
     assert table["method"].startswith(method)
     assert "T=37 D=17" in table["method"]
+    assert table["interpolated"] == ["D"]
 
 
 def test_number_of_layers_is_interpolated(user):
@@ -140,7 +174,41 @@ def test_domain_excludes_memory_layout(user):
     rows, table = run_derive("T,D", "--module", f"{user}:last")
     assert rows["total"] == 7 * symbol("D") ** 2
     # squeeze() removes a width of 1, and the layer fails
-    assert table["domain"] == ["T >= 7", "D >= 2"]
+    assert table["domain"] == ["T >= 7"] and table["tried"] == ["D >= 2"]
+
+
+def test_domain_has_what_the_run_refuses(user, capsys):
+    """No comparison of the run has K <= E, which the selection needs; a router of one entry counts the same."""
+    rows, table = run_derive("T,D,K,E", "--module", f"{user}:routed")
+    T, D, K, E = map(symbol, "TDKE")
+    assert is_equal(rows["total"], T * D * E + T * K * D)
+    assert table["domain"] == [] and table["tried"] == ["K <= E"]
+    assert {"E=1 K=1", "K=1"} <= set(table["at_one"])
+    make = runpy.run_path(user)["routed"]
+    for sizes in product((1, 2, 3), repeat=4):
+        module, (x,) = make(*sizes)
+        try:
+            with FlopCounterMode(display=False) as counted:
+                module(x)
+        except RuntimeError:
+            assert sizes[2] > sizes[3]
+        else:
+            assert sizes[2] <= sizes[3]
+            # torch's counter misses the products that einsum writes elementwise, as of sizes of 1
+            assert min(sizes) < 2 or counted.get_total_flops() == 2 * sizes[0] * sizes[1] * (sizes[3] + sizes[2])
+    assert main([f"{user}:routed"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "Holds wherever the module runs, for sizes of at least 2. Found by trying, not proved: K <= E." in text
+    assert "E >= 2" not in text and "--format json" not in text
+
+
+BOUNDS = {"16": ["K <= 16"], "2 * E": ["K <= 34 at T=11 D=5 E=17", "E >= 2 at T=11 D=5 K=3"], "E": ["K <= E"]}
+
+
+@pytest.mark.parametrize("most", BOUNDS)
+def test_bound_is_a_size_or_a_number(user, most):
+    _, table = run_derive("T,D,K,E", "--module", f"{user}:bounded", "--set", f"most={most}")
+    assert table["tried"] == BOUNDS[most]
 
 
 @pytest.mark.parametrize("start, times, domain", [(11, 1, "T < 16"), (17, 2, "T >= 16")])

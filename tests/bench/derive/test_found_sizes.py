@@ -103,6 +103,7 @@ def test_latex_has_formulas_alone(capsys):
     assert main(["mine.py:sized", "--vars", "T,d", "--set", "h=1", "--format", "latex"]) == 0
     out = capsys.readouterr().out
     assert "$2 T^{2} d + 12 T d^{2}$" in out and "**" not in out
+    assert r"kind & MACs \\" in out and "LaTeX" not in out
 
 
 def test_inputs_that_vary_are_sizes(capsys):

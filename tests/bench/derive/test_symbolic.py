@@ -6,7 +6,7 @@ import pytest
 import sympy
 import torch
 from torch import nn
-from torch.utils._sympy.functions import Mod
+from torch.utils._sympy.functions import FloorDiv, Mod
 
 from headcount.bench.derive import guards
 from headcount.bench.derive.derivation import derive
@@ -100,6 +100,15 @@ def test_guards_have_the_size_first():
     compared = [sympy.Ge(5, t), sympy.Lt(7, t), sympy.Ne(3, t), t < s, sympy.Eq(Mod(t, 3), 0)]
     assert [guards.format_guard(guard) for guard in compared] == ["T <= 5", "T > 7", "T != 3", "T < S", "3 divides T"]
     assert guards.format_guard((t > 7) & (s > 5)) == "(S > 5) & (T > 7)"
+
+
+def test_layouts_of_sizes_from_two():
+    t, k = sympy.symbols("T K", positive=True, integer=True)
+    proved = [sympy.Ne(t, 1), t >= 2, sympy.Ge(t * k, 2), sympy.Ne(t * k, 1), sympy.Ne(Mod(t, k * t), 0)]
+    assert all(map(guards.holds_from_two, proved))
+    # none holds at T = K = 2
+    others = [sympy.Ne(t, k), t >= 3, sympy.Ne(FloorDiv(t + 1, 2), 1), sympy.Ne(Mod(t, k), 0)]
+    assert not any(map(guards.holds_from_two, others))
 
 
 def test_equal_starts_are_different_symbols():
