@@ -227,7 +227,7 @@ def pareto_front(
         # A point with a time, one that was left out as too near, or no member may dominate the best one.
         above = find_dominating(at, objectives, times)
         # Points sort after those that dominate them: drop the points that are better than one in no objective.
-        drops = at if above is None or timed[above] else above
+        drops = at if above is None else above
         left = np.logical_or.reduce([column[pool] < column[drops] for column in objectives])
         if above is None:
             yield from map(int, best[:1] if min_distance else best)

@@ -108,6 +108,7 @@ MATCHED = "moa:K=4,E=16,D=8,d_m=64,T=32"
 @pytest.mark.parametrize("line", [
     f"mha --match-model {MATCHED}", f"mha:d_m=64,T=32 --match-model {MATCHED}", f"mha:h=4 --match-model {MATCHED}",
     f"mha:d_m=48,bias=true --match-model {MATCHED}", f"--match-model {MATCHED} --attention mha",
+    f"mha:T=32 --match-model {MATCHED.removesuffix(',T=32')}",
 ])  # fmt: skip
 def test_layer_matches_a_layer(line, capsys):
     rows = rows_of(capsys, *line.split(), "--tolerance", "0.1", "--all-integers", "--range", "d_h=1:32")
