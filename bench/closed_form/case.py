@@ -73,7 +73,7 @@ class ConfigurationCase(Case):
             return []
         return [
             "Activations and times are of the operations that transformers runs: norms and rotations are written out, "
-            "each step with its result, where a preset has one fused kernel for each; so they are larger."
+            "each step with its result, where a preset has one fused kernel for each."
         ]
 
     def _whole_on_ranks(self) -> list[str]:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby, zip_longest
@@ -144,7 +144,7 @@ class Multiples:
         Raises UserCodeError, with the entry, where the count is another.
         """
         times = {letter: factor for letter, factor in self.times.items() if letter not in LATENTS}
-        _compare(scaled(form, times), self._with(times).forward(at))
+        _compare(scaled(form, times), self._with(times).forward(at), prices.PRICES)
         return ", ".join(f"{letter} x {factor}" for letter, factor in times.items())
 
 
@@ -159,7 +159,7 @@ class _Derivation:
     def __init__(self, decoder: Decoder, multiples: Multiples | None = None) -> None:
         self._decoder, self._multiples = decoder, multiples
         self._windows, self._chunks, self._positions = decoder.windows, decoder.chunks, decoder.positions
-        self._unpriced = ""
+        self._unpriced: dict[str, str] = {}
         self._order = {path: place for place, (path, _) in enumerate(decoder.module.named_modules())}
         self._beyond = BEYOND + max((*self._windows, *self._chunks), default=0)
 
@@ -175,12 +175,12 @@ class _Derivation:
             positions=self._positions,
             weight_bytes=decoder.weight_bytes,
             no_mask=no_mask,
-            unpriced=self._unpriced,
+            unpriced=next(iter(self._unpriced.values()), ""),
             notes=decoder.notes,
         )
         places = [PROVED_FORWARD, Lengths(3, longest)]
         for at in places:
-            _compare(found.of_tokens(at.B, at.T), decoder.forward(at), is_priced=not self._unpriced)
+            _compare(found.of_tokens(at.B, at.T), decoder.forward(at), self._unpriced)
         letters = ""
         if self._multiples:
             form = found.of_tokens(PROVED_FORWARD.B, PROVED_FORWARD.T)
@@ -217,7 +217,7 @@ class _Derivation:
         form = replace(form, step=tuple(self._terms(runs)), stored=tuple(self._stored(runs)))
         places = [PROVED_STEP, Lengths(2, 1, self._allowed(self._beyond + 8))]
         for at in places:
-            _compare(form.of_step(at.B, at.T, at.n), decoder.step(at))
+            _compare(form.of_step(at.B, at.T, at.n), decoder.step(at), self._unpriced)
         return form, places
 
     def _results(self, places: Sequence[Lengths]) -> dict[str, tuple[Term, ...]]:
@@ -306,7 +306,7 @@ class _Derivation:
     def _terms(self, runs: Sequence[Observed]) -> list[Term]:
         """Return the terms of runs that do the same.
 
-        Operations without products are those of a forward pass alone; of a step what they read.
+        Kinds of operations without products that have no closed form are then in ``_unpriced``, with the reason.
         """
         weights = self._decoder.weights
         solver = Solver(tuple(run.at for run in runs), self._windows, self._chunks)
@@ -315,14 +315,14 @@ class _Derivation:
         found = []
         for items in _aligned([run.products for run in every]):
             found += self._split(solver, items, hosted)
-        if not solver.is_step:
-            by_path = [_by_path(run.others) for run in every]
-            for path in dict.fromkeys(path for one in by_path for path in one):
-                try:
-                    for items in self._aligned_others([one.get(path, ()) for one in by_path], len(runs)):
-                        found += self._split(solver, items, hosted)
-                except UserCodeError as error:
-                    self._unpriced = self._unpriced or str(error).removeprefix(_NONE)
+        self._unpriced.clear()
+        by_place = [_by_place(run.others) for run in every]
+        for place in dict.fromkeys(place for one in by_place for place in one):
+            try:
+                for items in self._aligned_others([one.get(place, ()) for one in by_place], len(runs)):
+                    found += self._split(solver, items, hosted)
+            except UserCodeError as error:
+                self._unpriced.setdefault(place[1], str(error).removeprefix(_NONE))
         for name in dict.fromkeys(name for run in runs for item in run.others for name in item.weights):
             readers = [next((item for item in run.others if name in item.weights), None) for run in runs]
             if name in hosted or name not in weights or any(item is None for item in readers):
@@ -494,6 +494,14 @@ def _by_path(items: Iterable[Item]) -> dict[str, list[Item]]:
     return found
 
 
+def _by_place(items: Iterable[Item]) -> dict[tuple[str, str], list[Item]]:
+    """Return items by module and kind, in order of first appearance."""
+    found: dict[tuple[str, str], list[Item]] = {}
+    for item in items:
+        found.setdefault((item.path, item.kind), []).append(item)
+    return found
+
+
 def _merge(items: Sequence[Item]) -> list[Item]:
     """Return equal items of a module as one."""
     found: dict[tuple, Item] = {}
@@ -638,8 +646,11 @@ def _at_blocks(form: ClosedForm) -> ClosedForm:
     )
 
 
-def _compare(ledger: Ledger, run: Observed, is_priced: bool = False) -> None:
-    """Raise UserCodeError at the first entry at which a ledger is not the count of ``run``."""
+def _compare(ledger: Ledger, run: Observed, unpriced: Collection[str]) -> None:
+    """Raise UserCodeError at the first entry at which a ledger is not the count of ``run``.
+
+    ``unpriced``: kinds of operations without products that the ledger does not have.
+    """
     counted: dict[tuple[str, str], int] = {}
     for item in run.products:
         key = item.path, item.kind
@@ -661,10 +672,10 @@ def _compare(ledger: Ledger, run: Observed, is_priced: bool = False) -> None:
         "active parameters": (ledger.active_params, ledger.active_params if active is None else active),
         "weights read": (decoding.step_weights(ledger), weights_read(count.trace)),
     }
-    if is_priced:
-        flops = prices.other_flops(ledger, prices.PRICES)
-        # an expert's bias is added as any other number
-        for name, kinds in {**prices.GROUPS, "other operations": tuple(flops)}.items():
+    flops = prices.other_flops(ledger, prices.PRICES)
+    # an expert's bias is added as any other number
+    for name, kinds in {**prices.GROUPS, "other operations": tuple(flops)}.items():
+        if not {*kinds} & {kind.removeprefix("expert_") for kind in unpriced}:
             sums[name] = tuple(sum(of[kind] for kind in kinds) for of in (flops, count.other_flops))
     if run.at.n:
         sums["cache"] = (decoding.cache_elements(ledger), run.after)

@@ -248,3 +248,5 @@ def test_written_out_norms_are_named_beside_bytes_and_times(folder, capsys):
         assert count.main([target, *words]) == 0
         text = " ".join(capsys.readouterr().out.split())
         assert ("norms and rotations are written out" in text) == is_written_out
+        # neither bytes nor times are larger in every case
+        assert "so they are larger" not in text

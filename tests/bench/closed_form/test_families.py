@@ -13,6 +13,7 @@ from headcount.bench.closed_form.derivation import derive
 from headcount.bench.counting.module import count
 from headcount.bench.targets.target import Target
 from headcount.bench.targets.user_code import UserCodeError
+from headcount.formulas import prices
 from tests.bench.closed_form.families import FAMILIES, REFUSED, config
 from tests.bench.closed_form.public import PUBLIC
 
@@ -140,6 +141,14 @@ def test_model_without_closed_form_is_refused(kind, tmp_path):
     path.write_text(json.dumps(config(kind)))
     with pytest.raises(UserCodeError, match=REFUSED[kind][2]):
         derive(Target(str(path), lengths={"seq_len": 8}))
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3_moe", "deepseek_v3"])
+def test_step_has_the_other_operations_of_a_pass_over_one_token(kind, case_of):
+    case = case_of(kind, {"batch_size": 3, "seq_len": 1})
+    counted = count(case.target, columns=["decode_macs"], given=GIVEN, roots={})
+    assert any(counted.other_flops.values())
+    assert prices.other_flops(case.step(1), prices.PRICES) == counted.other_flops
 
 
 def test_columns_of_a_count_are_those_of_presets():
