@@ -23,7 +23,7 @@ from headcount.bench.case import Case
 from headcount.bench.column import Column, plural
 from headcount.bench.hardware import Hardware
 from headcount.bench.performance import model
-from headcount.bench.performance.closed_form import ClosedForm, update
+from headcount.bench.performance.closed_form import ClosedForm, total_macs, update
 from headcount.bench.performance.plan_time import DTYPE, PlanTimes, cluster_of, sent_by, span
 from headcount.bench.result import Row, Table, columns_of, shown
 from headcount.formulas.backward import training_macs
@@ -31,7 +31,10 @@ from headcount.formulas.ledger import Ledger, MaskedEntry
 from headcount.formulas.plan import Plan, PlanError
 from headcount.formulas.rank import Ranks
 
-ALL_PAIRS = "MFU is above 100 % because it counts every pair of tokens, and kernels skip those that masks hide."
+ALL_PAIRS = (
+    "MFU counts every pair of tokens, and kernels skip the pairs that masks hide: At least may be below the MACs of "
+    "MFU over the rate, and MFU above 100 %."
+)
 PREFILL, DECODE, FORWARD, TRAINING = "prefill", "decode step", "forward pass", "training step"
 
 
@@ -109,7 +112,7 @@ def table(case: Case, card: Hardware, given: Assumptions, *, passes: Sequence[st
             *case.kernel_notes,
             *_plan_notes(case.plan, card),
             *(f"No {what}: {error}." for what, error in refused.items()),
-            *([ALL_PAIRS] if any(row.mfu > 100 for row in rows) else []),
+            *([ALL_PAIRS] if any(_skips_pairs(row.what, case, given) for row in rows) else []),
         ],
     )
 
@@ -124,6 +127,12 @@ def kernels_of(case: Case, form: Ledger, given: Assumptions) -> ClosedForm:
         return causal is not None and re.fullmatch(causal, path) is not None
 
     return ClosedForm(form, given.bytes_each, is_causal)
+
+
+def _skips_pairs(what: str, case: Case, given: Assumptions) -> bool:
+    """Return whether the kernels of a pass have fewer multiply-accumulates than its ledger."""
+    form, _ = FORMS[what](case, given)
+    return total_macs(kernels_of(case, form, given).forward()) < form.macs
 
 
 def _mask_notes(case: Case) -> list[str]:
@@ -172,12 +181,9 @@ def _tokens(case: Case) -> int:
 
 def _row(what: str, case: Case, given: Assumptions, card: Hardware, form: Ledger, tokens: int) -> TimeRow:
     """Return the time of a pass on one card, or on those of the case's plan."""
-    # bytes of weights and caches are given for generation alone
-    own = replace(given, weight_bytes=None, cache_bytes=None) if what == TRAINING else given
-    closed, macs = kernels_of(case, form, own), form.macs
     if case.plan is not None:
-        times = PlanTimes(cluster_of(card), RECIPES[given.optimizer], closed.is_causal, closed.each)
-        return _row_of_plan(what, form, case.plan, times, tokens)
+        return PlanPass(what, case, given).row(case.plan, card)
+    closed, macs = kernels_of(case, form, _types(what, given)), form.macs
     kernels = closed.forward()
     if what == TRAINING:
         trained = form.params - form.frozen_params
@@ -187,19 +193,40 @@ def _row(what: str, case: Case, given: Assumptions, card: Hardware, form: Ledger
     return row_of(what, tokens, macs, least, expected, card, kernels=sum(kernel.times for kernel in kernels))
 
 
-def _row_of_plan(what: str, form: Ledger, plan: Plan, times: PlanTimes, tokens: int) -> TimeRow:
-    """Return the time of a pass of all ranks; ``form`` is of one rank's sequences."""
-    training, card = what == TRAINING, times.cluster.card
-    own = plan if training else plan.generating
-    costs = Ranks(form).costs(own)
-    sequences = plan.dp * (plan.mb if training else 1)
-    if training:
-        found = times.step(costs, [sent_by(cost) for cost in costs], partial(span, plan=own))
-        least, expected, macs = found.least_s * model.US, found.expected_s * model.US, training_macs(form)
-    else:
-        least, expected = times.forward_us(costs, partial(span, plan=own))
-        macs = form.macs
-    return row_of(what, tokens * sequences, macs * sequences, least, expected, card, plan.ranks)
+def _types(what: str, given: Assumptions) -> Assumptions:
+    """Return the types of a pass: bytes of weights and caches are given for generation alone."""
+    return replace(given, weight_bytes=None, cache_bytes=None) if what == TRAINING else given
+
+
+class PlanPass:
+    """A pass of a model under plans; what plans have in common is computed once.
+
+    Raises NoAccount for a model without the pass.
+    """
+
+    def __init__(self, what: str, case: Case, given: Assumptions) -> None:
+        self._what, self._recipe = what, RECIPES[given.optimizer]
+        self._form, self._tokens = FORMS[what](case, given)
+        self._closed = kernels_of(case, self._form, _types(what, given))
+        self._ranks = Ranks(self._form)
+        self._times: dict[str, PlanTimes] = {}
+
+    def row(self, plan: Plan, card: Hardware) -> TimeRow:
+        """Return the time of all ranks; the model's sequences are those of one. Raises PlanError and UsageError."""
+        if card.name not in self._times:
+            closed = self._closed
+            self._times[card.name] = PlanTimes(cluster_of(card), self._recipe, closed.is_causal, closed.each)
+        times, training = self._times[card.name], self._what == TRAINING
+        own = plan if training else plan.generating
+        costs = self._ranks.costs(own)
+        sequences = plan.dp * (plan.mb if training else 1)
+        if training:
+            found = times.step(costs, [sent_by(cost) for cost in costs], partial(span, plan=own))
+            least, expected, macs = found.least_s * model.US, found.expected_s * model.US, training_macs(self._form)
+        else:
+            least, expected = times.forward_us(costs, partial(span, plan=own))
+            macs = self._form.macs
+        return row_of(self._what, self._tokens * sequences, macs * sequences, least, expected, card, plan.ranks)
 
 
 def row_of(

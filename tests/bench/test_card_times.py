@@ -6,9 +6,10 @@ import sys
 import pytest
 
 from headcount.bench.accounts import Assumptions
-from headcount.bench.card_times import DECODE, FORWARD, PREFILL, TRAINING, table, time_rows
+from headcount.bench.card_times import DECODE, FORWARD, PREFILL, TRAINING, kernels_of, table, time_rows
 from headcount.bench.case import Case
 from headcount.bench.hardware import HARDWARE
+from headcount.bench.performance.closed_form import total_macs
 from headcount.models.configs.presets import PRESETS
 
 GIVEN = Assumptions()
@@ -33,12 +34,22 @@ def test_mfu_is_of_the_exact_macs():
     assert 30 < row.mfu < 70
 
 
-@pytest.mark.parametrize(("tokens", "is_above"), [(131_072, True), (1024, False)])
-def test_mfu_above_the_peak_is_explained(tokens, is_above):
-    case = Case.of("llama3-8b", {}, {"seq_len": tokens})
-    found = table(case, HARDWARE["h100"], GIVEN)
-    assert any(row.mfu > 100 for row in found.rows) == is_above
-    assert ("MFU is above 100 %" in " ".join(found.above)) == is_above
+@pytest.mark.parametrize(("name", "lengths", "skips"), [
+    ("llama3-8b", {"seq_len": 131_072}, True), ("llama3-8b", {"seq_len": 16_384}, True),
+    ("moh-vit-s-75", {"batch_size": 4}, False), ("llama3-8b", {"seq_len": 1}, False),
+])  # fmt: skip
+def test_pairs_that_masks_hide_are_explained(name, lengths, skips):
+    found = table(Case.of(name, {}, lengths), HARDWARE["h100"], GIVEN)
+    assert any("kernels skip the pairs that masks hide" in line for line in found.above) == skips
+    assert skips or all(row.mfu < 100 for row in found.rows)
+
+
+def test_kernels_have_all_macs_but_those_of_hidden_pairs():
+    """32 layers, 2 sequences, 32 heads 128 wide, twice: of T^2 pairs a causal mask leaves T (T + 1) / 2."""
+    T = 16_384
+    case = Case.of("llama3-8b", {}, {"seq_len": T, "batch_size": 2})
+    hidden = 32 * 2 * 32 * 2 * 128 * (T * T - T * (T + 1) // 2)
+    assert case.ledger.macs - total_macs(kernels_of(case, case.ledger, GIVEN).forward()) == hidden
 
 
 def test_decode_step_is_bound_by_weights():
