@@ -5,22 +5,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from math import ceil
 
 from headcount.bench.accounts import (
     RECIPES,
     Assumptions,
     NoAccount,
-    context,
-    encoder_macs,
-    step,
     value_of,
-    with_last_logits,
 )
-from headcount.bench.budget.plans import plans
+from headcount.bench.budget.choice import MOST_RANKS, Choice
+from headcount.bench.budget.demand import ACTIVATIONS, CACHE, Demand
 from headcount.bench.card_times import DECODE, FORWARD, PREFILL, TRAINING, TimeRow
-from headcount.bench.case import Case
 from headcount.bench.cli import COUNT, ELEMENT, RATE, Parser, Value, add_output, serve
 from headcount.bench.closed_form.case import ConfigurationCase, case_of, configuration_case
 from headcount.bench.closed_form.store import PREFILL_PEAK, TYPES, find_activations, type_bytes
@@ -32,12 +28,9 @@ from headcount.bench.errors import UsageError
 from headcount.bench.hardware import HARDWARE, Hardware, by_name, names
 from headcount.bench.performance.plan_time import BETWEEN_HELP, DTYPE, DTYPE_BYTES, in_nodes
 from headcount.bench.result import Result, Row, Table, columns_of, shown
-from headcount.bench.targets.target import Target, add_target_options, is_configuration, parse_target
-from headcount.formulas.decoding import cache_elements
-from headcount.formulas.ledger import Ledger
+from headcount.bench.targets.target import add_target_options, is_configuration, parse_target
 from headcount.formulas.plan import Plan, PlanError
 from headcount.formulas.plan import parse as parse_plan
-from headcount.formulas.rank import BYTES, PARAMETER, RankCost, Ranks
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.numbers import TYPE_BITS, parse_bytes
 from headcount.models.configs.suggest import choices
@@ -53,18 +46,14 @@ DESCRIPTION = """Whether a model fits on a card: exit code 0 where it does, else
     headcount fit config.json --on 24G --context 4096
 """
 RESERVE = Value("number of bytes", parse_bytes, lambda number: number >= 0)
-NODE = 8
-"""Ranks of a node: tp of --ranks is at most that."""
+FITS = "fits"
 MOST = 2**30
 """Batches and contexts above are not searched."""
-CACHE, ACTIVATIONS = "cache", "activations"
 READING = (
     ", without the cache, while the context of one sequence is read, with the logits of the last token alone where "
     "the model's code can do that"
 )
 """What activations of a configuration that generates are of."""
-OPTIMIZER_PARTS = ("gradients", "weights")
-"""Parts of a recipe that are no state of the optimizer."""
 Largest = Callable[[int], Mapping[str, int]]
 """Returns the largest batch and context, by name, that fit into so many bytes; those that are known."""
 _bytes = partial(bytes_column, priority=0)
@@ -83,124 +72,21 @@ class PartRow(Row):
 
 @dataclass(frozen=True)
 class CardRow(Row):
-    """A card, what is left of its memory, negative where too much is needed, and the most that fits."""
+    """A card, what is left of its memory, negative where too much is needed, and the most that fits.
+
+    ``fewest_cards``: with how many it fits, under ``plan``; None where that is not known.
+    """
 
     card: str = shown(Column, "card")
     memory_bytes: int = shown(_bytes, "memory")
     needed_bytes: int = shown(_bytes, "needed")
     left_bytes: int = shown(_bytes, "left", sign=True)
-    verdict: str = shown(Column, "verdict", priority=0, tones={"fits": GOOD, "does not fit": BAD})
+    verdict: str = shown(Column, "verdict", priority=0, tones={FITS: GOOD, "does not fit": BAD})
     largest_batch: int | None = shown(Column, "largest\nbatch", kind="int")
     largest_context: int | None = shown(Column, "largest\ncontext", kind="int")
+    fewest_cards: int | None = shown(Column, "fewest\ncards", kind="int")
+    plan: str | None = shown(Column, "plan")
     failures: Sequence[str] = ()
-
-
-@dataclass(frozen=True)
-class Demand:
-    """What is to fit: a target, its tokens and sequences, in training or with a cache, under a plan."""
-
-    target: Target
-    given: Assumptions
-    training: bool
-    plan: Plan | None = None
-
-    @cached_property
-    def case(self) -> Case:
-        """The closed form. Raises ConfigError for a length without a position."""
-        case = case_of(self.target, plan=self.plan)
-        _ = case.ledger
-        return case
-
-    @property
-    def has_ledger(self) -> bool:
-        """Whether all parts follow from a closed form: of a preset or a layer, and of a configuration under a plan."""
-        return has_closed_form(self.target.spec) or self.plan is not None and is_configuration(self.target.spec)
-
-    @property
-    def length(self) -> str:
-        """The length that a context or the sequences of a step set."""
-        return "tgt_len" if "tgt_len" in self.case.lengths else "seq_len"
-
-    def at(self, **lengths: int) -> "Demand":
-        """Return the demand with other lengths."""
-        return replace(self, target=replace(self.target, lengths={**self.target.lengths, **lengths}))
-
-    def parts(self) -> dict[str, int]:
-        """Return the bytes of each part, of the rank that needs most. Raises PlanError and ConfigError."""
-        find = self._of_step if self.training else self._of_generation
-        return max(find(), key=lambda parts: sum(parts.values()))
-
-    def _costs(self, form: Ledger) -> tuple[RankCost, ...]:
-        plan = self.plan or Plan()
-        return Ranks(form).costs(plan if self.training else plan.generating)
-
-    def _of_step(self) -> Iterator[dict[str, int]]:
-        """Yield the parts of a training step, for each class of equal ranks."""
-        for cost in self._costs(self.case.ledger):
-            states = {}
-            for name, size in RECIPES[self.given.optimizer].items():
-                states[name] = size * cost.held[name if name in OPTIMIZER_PARTS else "optimizer"]
-            yield self._whole(cost, states, cost.plan.under_way * cost.activation_elements())
-
-    def _of_generation(self) -> Iterator[dict[str, int]]:
-        """Yield the parts of a model that generates, or of a forward pass, for each class of equal ranks.
-
-        The context of one sequence is read at a time, and then all sequences go on by a token.
-        """
-        case, each, decodes = self.case, self.given.bytes_each, True
-        try:
-            stored = context(case, self.given)
-            runs = [self._costs(step(case, stored, 1))]
-            if encoder_macs(case):
-                # an encoder runs on all sequences at once
-                encoder = replace(case, sizes={**case.sizes, "T": 0}).ledger
-                runs.append(self._costs(encoder.select(lambda entry: entry.size)))
-            else:
-                runs.append(self._costs(with_last_logits(step(self.at(batch_size=1).case, stored, stored))))
-        except NoAccount:
-            runs, decodes = [self._costs(case.ledger)], False
-        for whole, *costs in zip(self._costs(case.ledger), *runs, strict=True):
-            held = {"weights": whole.held["weights"] * each["weight"]}
-            if decodes:
-                held[CACHE] = cache_elements(costs[0].ledger) * each["cached"]
-            yield self._whole(whole, held, max(cost.forward_elements() for cost in costs))
-
-    @cached_property
-    def alone(self) -> int | None:
-        """Bytes of activations of a configuration that reads a context on one card; None where they are not known."""
-        if self.training or not is_configuration(self.target.spec):
-            return None
-        try:
-            peak = find_activations(self.target, PREFILL_PEAK, TYPES)
-        except UsageError:
-            return None
-        length = peak.next_known(self.target.lengths["seq_len"])
-        return None if length is None else peak.value(1, length)
-
-    def _whole(self, cost: RankCost, held: Mapping[str, int | Fraction], activations: int) -> dict[str, int]:
-        each, more = self.given.bytes_each, {}
-        if cost.plan.zero == 3:
-            size = RECIPES[self.given.optimizer]["weights"] if self.training else each["weight"]
-            more["gathered weights"] = cost.gathered_params() * size
-        # saved activations have the dtypes of the run, not the dtype that is given
-        is_stated = self.training and cost.has_stated_results
-        more[ACTIVATIONS] = activations * (BYTES[PARAMETER] if is_stated else each["other"])
-        if self.alone is not None:
-            # a rank has a part of each tensor, and the sum is a bound
-            more[ACTIVATIONS] = min(more[ACTIVATIONS], self.alone)
-        return {name: ceil(size) for name, size in {**held, **more}.items()}
-
-    def needed(self) -> int | None:
-        """Return the bytes of all parts; None for what cannot be built or divided."""
-        try:
-            return sum(self.parts().values())
-        except (ConfigError, PlanError):
-            return None
-
-    def fits(self, memory: int) -> bool:
-        """Return whether all parts fit into so many bytes; False for what cannot be built or divided."""
-        needed = self.needed()
-        return needed is not None and needed <= memory
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
@@ -210,13 +96,18 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     out.add_argument("--on", metavar="CARD", help=f"all, bytes as 80G, or {', '.join(names())}")
     add_target_options(out.add_argument_group("the model"))
     add = out.add_argument_group("what it does").add_argument
-    add("--context", type=COUNT, metavar="N", help="tokens in the cache of each sequence, 32Ki (default: the input's)")
+    add(
+        "--context",
+        type=COUNT,
+        metavar="N",
+        help="tokens in the cache of each sequence; 16Ki is 16,384, and 16k 16,000 (default: the input's)",
+    )
     add("--weights", type=ELEMENT, metavar="TYPE", help="int4, fp8 …: bytes of a weight (default: the model's own)")
     add("--cache", type=ELEMENT, metavar="TYPE", help="of a key or value (default: the model's own)")
     add("--train", action="store_true", help="a training step in place of a cache")
     add("--optimizer", choices=RECIPES, metavar="NAME", default="adamw-mixed", help=", ".join(RECIPES))
     add("--plan", metavar="PLAN", help="tp=8,sp: one rank under a parallel plan")
-    add("--ranks", type=COUNT, metavar="N", help="the plan of N ranks that holds least")
+    add("--ranks", type=COUNT, metavar="N", help="the plan of N ranks that fits and is fastest")
     add("--between-nodes", type=RATE, metavar="N", help=BETWEEN_HELP)
     add("--ranks-per-node", type=COUNT, metavar="N", help="(default: the card's, else 8)")
     add("--reserve", type=RESERVE, metavar="N", default=0, help="bytes kept for CUDA and fragments, 1G (default: 0)")
@@ -250,7 +141,7 @@ def command(args: argparse.Namespace) -> Result:
     most = largest(room)
     below = [f"Largest {name}: {number:,}." for name, number in most.items() if number]
     if not fits:
-        below += list(_advice(demand, room, most))
+        below += _advice(args, demand, card, most, room)
     times, reason = _times(args, demand, card)
     if reason:
         below.append(f"No times: {reason}.")
@@ -260,24 +151,32 @@ def command(args: argparse.Namespace) -> Result:
 
 
 def _times(args: argparse.Namespace, demand: Demand, card: str) -> tuple[list[Table[TimeRow]], str]:
-    """Return the times on a card, none of a module, or the reason where they are not known.
-
-    They are in bfloat16, but for weights and caches of bytes that are given.
-    """
-    sheet, plan, target = by_name(card), demand.plan, demand.target
-    if sheet is None or not (has_closed_form(target.spec) or is_configuration(target.spec)):
-        return [], ""
-    if type_bytes(target.spec, target.dtype) != DTYPE_BYTES:
-        return [], f"they are in {DTYPE}, and the model is not; --dtype {DTYPE} has them"
-    if unknown := _unknown_of(sheet, plan):
-        return [], f"{unknown} is not known"
+    """Return the times on a card, none of a module, or the reason where they are not known."""
+    sheet, reason = _sheet(args, demand, card)
+    if sheet is None:
+        return [], reason
     passes = (TRAINING,) if demand.training else (PREFILL, DECODE, FORWARD)
-    given = Assumptions(weight_bytes=args.weights, cache_bytes=args.cache, optimizer=args.optimizer)
-    sheet = in_nodes(sheet, args.between_nodes, args.ranks_per_node)
     try:
-        return [time_table(target, sheet, given, plan=plan, passes=passes)], ""
+        return [time_table(demand.target, sheet, _time_types(args), plan=demand.plan, passes=passes)], ""
     except UsageError as error:
         return [], str(error)
+
+
+def _time_types(args: argparse.Namespace) -> Assumptions:
+    """Return the types of times: bfloat16, but for weights and caches of bytes that are given."""
+    return Assumptions(weight_bytes=args.weights, cache_bytes=args.cache, optimizer=args.optimizer)
+
+
+def _sheet(args: argparse.Namespace, demand: Demand, card: str) -> tuple[Hardware | None, str]:
+    """Return the card, in its nodes, on which the demand has times; else None and why, empty of bytes and modules."""
+    sheet, plan, target = by_name(card), demand.plan, demand.target
+    if sheet is None or not (has_closed_form(target.spec) or is_configuration(target.spec)):
+        return None, ""
+    if type_bytes(target.spec, target.dtype) != DTYPE_BYTES:
+        return None, f"they are in {DTYPE}, and the model is not; --dtype {DTYPE} has them"
+    if unknown := _unknown_of(sheet, plan):
+        return None, f"{unknown} is not known"
+    return in_nodes(sheet, args.between_nodes, args.ranks_per_node), ""
 
 
 def _unknown_of(sheet: Hardware, plan: Plan | None) -> str:
@@ -328,8 +227,8 @@ def _demand(args: argparse.Namespace) -> Demand:
         length = demand.length if has_closed_form(target.spec) else "seq_len"
         demand = demand.at(**{length: args.context})
     if divided:
-        demand = _with_bytes(replace(demand, plan=parse_plan(args.plan or "dp=1")))
-    return _least(demand, args.ranks) if args.ranks else demand
+        demand = _divided(demand, parse_plan(args.plan or "dp=1"))
+    return _of_ranks(args, demand) if args.ranks else demand
 
 
 def _with_bytes(demand: Demand) -> Demand:
@@ -346,22 +245,21 @@ def _with_bytes(demand: Demand) -> Demand:
     return demand if size == given.bytes_each["weight"] else replace(demand, given=replace(given, weight_bytes=size))
 
 
-def _least(demand: Demand, ranks: int) -> Demand:
-    """Return the demand under the plan of ``ranks`` ranks that holds least. Raises UsageError where none fits."""
-    found: dict[Plan, int] = {}
-    experts = any("E" in entry.selects for entry in demand.case.ledger)
-    for plan in plans(ranks, ranks, NODE, experts):
-        # what trains only
-        if not demand.training and (plan.zero or plan.recompute != "none"):
-            continue
-        try:
-            plan = replace(plan, mb=1)
-            found[plan] = sum(replace(demand, plan=plan).parts().values())
-        except PlanError:
-            continue
-    if not found:
-        raise UsageError(f"no plan of {ranks:,} ranks fits the sizes of {demand.target.spec}")
-    return replace(demand, plan=min(found, key=found.__getitem__))
+def _of_ranks(args: argparse.Namespace, demand: Demand) -> Demand:
+    """Return the demand under the plan of --ranks that is proposed. Raises UsageError where none divides the sizes."""
+    (card, memory), *others = _cards(args.on).items()
+    sheet, _ = _sheet(args, demand, card)
+    # of several cards no one decides
+    room, sheet = (None, None) if others else (memory - args.reserve, sheet)
+    found = Choice(demand, _time_types(args)).of_ranks(args.ranks, room, sheet)
+    if found is None:
+        raise UsageError(f"no plan of {args.ranks:,} ranks fits the sizes of {demand.target.spec}")
+    return found
+
+
+def _divided(demand: Demand, plan: Plan) -> Demand:
+    """Return the demand under a plan. Raises what _with_bytes and the derivation of a closed form do."""
+    return _with_bytes(replace(demand, plan=plan))
 
 
 def _closed_parts(demand: Demand) -> dict[str, int]:
@@ -539,6 +437,8 @@ def _notes(args: argparse.Namespace, demand: Demand, counted: str) -> Iterator[s
         yield f"Input: {sizes}{' of a rank and microbatch' if demand.plan else ''}."
     if demand.plan:
         yield f"The rank that needs most of {demand.plan.ranks:,} under {demand.plan}."
+        if demand.chosen:
+            yield demand.chosen
     if demand.training:
         recipe = " + ".join(f"{size} {name}" for name, size in RECIPES[args.optimizer].items())
         yield f"Bytes of a trained parameter, {args.optimizer}: {recipe}."
@@ -550,12 +450,15 @@ def _notes(args: argparse.Namespace, demand: Demand, counted: str) -> Iterator[s
         reading = "in the largest layer, its input and the last token's logits, while one sequence's context is read"
         what = "of each operation once" if demand.training else reading
         kernels = "as transformers runs them," if is_file else "of fused kernels, which keep nothing else"
-        most = "; at most those of one card" if demand.alone is not None else ""
+        lesser, alone = "", ""
+        if demand.alone is not None:
+            lesser = "the lesser of two bounds: "
+            alone = "; or the most bytes that are alive at once where one card runs the whole model"
         case = demand.case
         if isinstance(case, ConfigurationCase) and demand.training and case.config.results:
             yield "Activations: what the forward pass keeps for the gradients as transformers runs it, in its types."
         else:
-            yield f"Activations: the results {what}, {kernels} and no T x S numbers{most}."
+            yield f"Activations: {lesser}the results {what}, {kernels} and no T x S numbers{alone}."
     else:
         what = "that the forward pass keeps for the gradients" if demand.training else "that are alive at once at most"
         yield f"Activations: the bytes {what}, as the model runs on meta, in the types of its tensors{counted}."
@@ -566,24 +469,41 @@ def _notes(args: argparse.Namespace, demand: Demand, counted: str) -> Iterator[s
     yield f"{kept} kept for CUDA and for fragments of the allocator (--reserve)."
 
 
-def _advice(demand: Demand, memory: int, largest: Mapping[str, int]) -> Iterator[str]:
+def _choice(args: argparse.Namespace, demand: Demand) -> Choice | None:
+    """Return the plans of what has none; None of a module, and of a configuration that plans do not divide."""
+    if not has_closed_form(demand.target.spec) and not is_configuration(demand.target.spec):
+        return None
+    try:
+        return Choice(_divided(demand, Plan()), _time_types(args))
+    except (UsageError, ConfigError, PlanError):
+        return None
+
+
+def _advice(
+    args: argparse.Namespace, demand: Demand, card: str, largest: Mapping[str, int], room: int
+) -> Iterator[str]:
     """Yield changes of one thing each with which the target fits."""
-    if not demand.has_ledger:
+    choice = None if args.plan else _choice(args, demand)
+    if not demand.has_ledger and choice is None:
         return
+    own = demand if demand.has_ledger or choice is None else choice.demand
     changes: dict[str, Demand] = {}
     if not demand.training:
         narrower = {"fp8": Fraction(1), "int4": Fraction(1, 2)}
         for name, size in narrower.items():
-            changes[f"--weights {name}"] = replace(demand, given=replace(demand.given, weight_bytes=size))
-        changes["--cache fp8"] = replace(demand, given=replace(demand.given, cache_bytes=Fraction(1)))
-    if demand.plan is None:
-        for ranks in (2, 4, 8):
-            changes[f"--plan tp={ranks}"] = replace(demand, plan=Plan(tp=ranks))
-    fitting = [text for text, one in changes.items() if one.fits(memory)]
+            changes[f"--weights {name}"] = replace(own, given=replace(own.given, weight_bytes=size))
+        changes["--cache fp8"] = replace(own, given=replace(own.given, cache_bytes=Fraction(1)))
+    fitting = [text for text, one in changes.items() if one.fits(room)]
+    fewest = choice and choice.of_fewest(room, _sheet(args, choice.demand, card)[0])
+    if fewest:
+        fitting.append(f"--plan {fewest.plan}")
     if fitting:
         yield f"It fits with one of: {', '.join(fitting)}."
     elif not any(largest.values()):
-        yield "No batch, no length, no narrower weights and no tp up to 8 alone makes it fit."
+        more = "" if choice is None else f" and no plan of 1, 2, 4 … {MOST_RANKS} cards"
+        yield f"No batch, no length, no narrower weights{more} alone makes it fit."
+    if fewest:
+        yield f"The plan is of the fewest cards. {fewest.chosen}"
 
 
 def _of_cards(
@@ -598,18 +518,44 @@ def _of_cards(
     needed = sum(parts.values())
     fitting = [card for card, memory in cards.items() if needed <= memory - args.reserve]
     failures = [] if fitting else [f"{args.target} fits on no card"]
+    is_divided = demand.plan is not None
+    choice = None if is_divided or len(fitting) == len(cards) else _choice(args, demand)
     rows = []
     for card, memory in sorted(cards.items(), key=lambda item: item[1]):
         room = memory - args.reserve
         most = largest(room)
-        verdict = "fits" if needed <= room else "does not fit"
         batch, length = most.get("batch"), most.get("context", most.get("length"))
-        rows.append(CardRow(card, memory, needed, room - needed, verdict, batch or None, length or None))
+        fits = needed <= room
+        verdict = FITS if fits else "does not fit"
+        number = 1 if fits and not is_divided else None
+        fewest = choice.of_fewest(room, _sheet(args, choice.demand, card)[0]) if choice and not fits else None
+        number, plan = (fewest.ranks, str(fewest.plan)) if fewest else (number, None)
+        rows.append(CardRow(card, memory, needed, room - needed, verdict, batch or None, length or None, number, plan))
     rows[-1] = replace(rows[-1], failures=failures)
     held = ", ".join(f"{name} {size:,}" for name, size in parts.items())
-    table = Table("fit", f"{args.target}: bytes by card", columns_of(CardRow), rows, [f"Needed: {held}.", *notes])
-    found = f"{args.target} needs {needed:,} bytes and fits on {len(fitting)} of {len(cards)} cards."
-    return Result([table], lambda: found)
+    notes = [f"Needed: {held}.", *notes]
+    columns = columns_of(CardRow)
+    if is_divided:
+        columns = [column for column in columns if column.key not in ("fewest_cards", "plan")]
+    elif choice:
+        notes.append(
+            f"Fewest cards: of 1, 2, 4 … {MOST_RANKS}. Plan: of those that fit the one with the "
+            f"{choice.what}; where times are not known the one that holds least."
+        )
+    table = Table("fit", f"{args.target}: bytes by card", columns, rows, notes)
+    found = f"{args.target} needs {needed:,} bytes and fits on {len(fitting)} of {len(cards)} cards"
+    return Result([table], lambda: f"{found}{'' if is_divided else _fewest(rows)}.")
+
+
+def _fewest(rows: Sequence[CardRow]) -> str:
+    """Return the smallest card that one fits on, or the fewest cards, as the end of a sentence; empty without any."""
+    if fitting := [row.card for row in rows if row.verdict == FITS]:
+        return f", the smallest {fitting[0]}"
+    least = min((row.fewest_cards for row in rows if row.fewest_cards), default=None)
+    if least is None:
+        return ""
+    *cards, last = (row.card for row in rows if row.fewest_cards == least)
+    return f"; the fewest are {least:,} of {' or '.join(filter(None, (', '.join(cards), last)))}"
 
 
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:

@@ -84,7 +84,8 @@ def _find_stored(kind: Any, file: str, target: Target, *words: str) -> Any:
         return found
     plain = replace(target, lengths={"batch_size": 1, "seq_len": 8})
     task = f"headcount.bench.closed_form.{file}:derive"
-    with stage(f"deriving {words[0] if words else 'the closed form'} of {target.spec}"):
+    what = words[0] if words else "the closed form"
+    with stage(f"deriving {what} of {target.spec}, once; a large model takes a minute"):
         try:
             found = run_isolated(task, plain, *words, code=target.code, label=target.spec)
         except ProcessExited:

@@ -7,6 +7,7 @@ import pytest
 from headcount.bench.budget import fit
 from headcount.bench.case import Case
 from headcount.bench.hardware import HARDWARE
+from headcount.formulas.plan import parse as parse_plan
 from tests.bench.closed_form import public
 from tests.bench.targets.conftest import LLAMA, write
 
@@ -177,7 +178,94 @@ def test_gathered_weights_are_those_of_a_layer_and_outside(capsys):
     assert "cache" not in held(run(capsys, "dit-s2", "--on", "1G")[1])
 
 
-def test_the_plan_of_ranks_holds_least(capsys):
+PLANS_OF_4 = ("tp=4", "tp=2,dp=2", "tp=2,pp=2", "dp=2,pp=2", "pp=4", "dp=4")
+
+
+def of_plan(capsys, line, plan):
+    """Return whether a plan fits, the bytes of a rank, and the expected time of each pass."""
+    code = fit.main([*line.split(), "--plan", plan, "--format", "json"])
+    tables = json.loads(capsys.readouterr().out)["tables"]
+    return code == 0, held(tables[0])["total"], {row["what"]: row for row in tables[1]["rows"]}
+
+
+def named_plan(capsys, line, ranks):
+    fit.main([*line.split(), "--ranks", str(ranks)])
+    text = " ".join(capsys.readouterr().out.split())
+    return text.partition(f"of {ranks} under ")[2].partition(". ")[0], text
+
+
+@pytest.mark.parametrize("context", ["8Ki", "64Ki"])
+def test_plan_of_ranks_has_the_shortest_decode_step_of_those_that_fit(context, capsys):
+    line = f"llama3-8b --on H100-SXM --context {context} --batch-size 16"
+    found = {plan: of_plan(capsys, line, plan) for plan in PLANS_OF_4}
+    times = {plan: rows["decode step"]["expected_ms"] for plan, (fits, _, rows) in found.items() if fits}
+    plan, text = named_plan(capsys, line, 4)
+    assert plan == min(times, key=times.__getitem__)
+    assert f"Of 6 plans of 4 ranks {len(times)} fit, and it has the shortest expected decode step." in text
+
+
+def test_plan_of_ranks_trains_a_token_in_the_shortest_time(capsys):
+    line = "llama3-8b --on H200-SXM --train --seq-len 4096"
+    plan, text = named_plan(capsys, line, 4)
+    _, _, rows = of_plan(capsys, line, plan)
+    fastest = rows["training step"]["tokens_per_s"]
+    assert "fit, and it has the shortest expected training step for each token." in text
+    others = [
+        of_plan(capsys, line, other)
+        for other in ("tp=4,sp", "tp=4,sp,recompute=full", "dp=4,fsdp", "tp=2,dp=2,sp,fsdp")
+    ]
+    assert all(fastest >= rows["training step"]["tokens_per_s"] for fits, _, rows in others if fits)
+
+
+def test_plan_that_does_not_fit_holds_least(capsys):
+    line = "llama3-8b --on A100-40GB-SXM --context 128Ki --batch-size 64"
+    plan, text = named_plan(capsys, line, 4)
+    assert "none fits, and it holds least" in text
+    assert of_plan(capsys, line, plan)[1] == min(of_plan(capsys, line, other)[1] for other in PLANS_OF_4)
+
+
+@pytest.mark.parametrize("words", [
+    "llama3-8b --context 32Ki --batch-size 40", "deepseek-v2-lite --context 4096", "llama3-8b --train --seq-len 512",
+])  # fmt: skip
+def test_fewest_cards_fit_and_half_as_many_do_not(words, capsys):
+    _, table = run(capsys, *words.split(), "--on", "all")
+    for row in table["rows"]:
+        on = ["--on", row["card"], "--format", "json", *words.split()]
+        if row["fewest_cards"] == 1 and row["plan"] is None:
+            assert row["verdict"] == "fits"
+        elif row["fewest_cards"] is not None:
+            assert fit.main([*on, "--plan", row["plan"]]) == 0
+            assert parse_plan(row["plan"]).ranks == row["fewest_cards"]
+            assert row["fewest_cards"] == 1 or fit.main([*on, "--ranks", str(row["fewest_cards"] // 2)]) != 0
+            capsys.readouterr()
+    assert any(row["plan"] for row in table["rows"])
+
+
+def test_last_line_names_the_fewest_cards(capsys):
+    fit.main(["llama3-8b", "--on", "all"])
+    assert capsys.readouterr().out.endswith("fits on 15 of 16 cards, the smallest L4.\n")
+    fit.main(["llama3-405b", "--on", "all"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert text.endswith("fits on 0 of 16 cards; the fewest are 8 of H200 SXM, B200, MI300X or GB200.")
+
+
+def test_cards_of_a_plan_have_no_fewest(capsys):
+    _, table = run(capsys, "llama3-8b", "--on", "all", "--plan", "tp=2")
+    assert {(row["fewest_cards"], row["plan"]) for row in table["rows"]} == {(None, None)}
+    fit.main(["llama3-8b", "--on", "all", "--plan", "tp=2"])
+    assert "fewest" not in capsys.readouterr().out
+
+
+def test_letters_of_a_thousand_are_told_apart(capsys):
+    for words, tokens in (("16k", 16_000), ("16Ki", 16_384)):
+        fit.main(["llama3-8b", "--on", "80G", "--context", words])
+        assert f"seq_len {tokens:,}." in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        fit.main(["--help"])
+    assert "16Ki is 16,384, and 16k 16,000" in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_plan_of_ranks_holds_least_on_cards_without_times(capsys):
     def total(*words):
         return held(run(capsys, "llama3-8b", "--on", "1T", "--train", "--seq-len", "256", *words)[1])["total"]
 

@@ -1,6 +1,7 @@
 """Configurations in commands: columns, comparisons and cards by a closed form that is proved once."""
 
 import json
+from contextlib import contextmanager
 
 import pytest
 
@@ -9,6 +10,7 @@ from headcount.bench.budget import fit
 from headcount.bench.case import Case
 from headcount.bench.closed_form import derivation, solve, store
 from headcount.bench.closed_form.case import configuration_case
+from headcount.bench.closed_form.terms import Bytes
 from headcount.bench.commands import compare, count
 from headcount.bench.errors import UsageError
 from headcount.bench.latency import __main__ as latency
@@ -250,3 +252,17 @@ def test_written_out_norms_are_named_beside_bytes_and_times(folder, capsys):
         assert ("norms and rotations are written out" in text) == is_written_out
         # neither bytes nor times are larger in every case
         assert "so they are larger" not in text
+
+
+def test_derivation_says_that_it_happens_once(folder, monkeypatch):
+    said = []
+
+    @contextmanager
+    def stage(what):
+        said.append(what)
+        yield
+
+    monkeypatch.setattr(store, "stage", stage)
+    monkeypatch.setattr(store, "run_isolated", lambda *words, **options: Bytes())
+    store.find_activations(Target("plain.json"), "saved_bytes")
+    assert said == ["deriving saved_bytes of plain.json, once; a large model takes a minute"]
