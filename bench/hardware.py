@@ -10,13 +10,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
+from typing import Any
 
 from headcount.bench.errors import UsageError
-from headcount.models.configs.numbers import parse_float
+from headcount.formulas.ledger import flops
+from headcount.models.configs.numbers import LONGEST, TYPE_BITS, parse_float
 from headcount.models.configs.suggest import choices, join_or
 
 TORCH_DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64"}
 """The dtype of a data sheet that torch multiplies in unless TF32 is allowed, by torch's name."""
+OTHER_DTYPES = {
+    "half": "fp16", "float": "fp32", "double": "fp64", "float8": "fp8", "float8_e4m3fn": "fp8", "float8_e5m2": "fp8",
+    "float6": "fp6", "float4": "fp4", "float4_e2m1fn_x2": "fp4",
+}  # fmt: skip
+"""The dtype of a data sheet by further names."""
+LEAST = 1e9
+"""The least FLOP/s of a peak; fewer are a number whose unit was forgotten."""
+RATE = re.compile(
+    r"(?P<number>[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?) *(?P<unit>[kmgt]i?|p)?"
+    r"(?: *(?P<what>flop|mac)s?(?: ?(?:/|per) ?s(?:ec(?:ond)?)?)?)?(?: +(?P<dtype>.*))?",
+    re.IGNORECASE,
+)
+"""A rate: a number, its unit, what it counts, per second, and a dtype."""
 TRAINED_IN = ("bf16", "fp16")
 """Dtypes in which models are trained; a card whose peak is asked for without one has the first that it has."""
 
@@ -48,6 +63,12 @@ class Hardware:
     def short_name(self) -> str:
         """The name without the maker: ``H100 SXM``."""
         return self.name.partition(" ")[2]
+
+    @property
+    def called(self) -> list[str]:
+        """Its names, and those that torch gives it, with and without the maker."""
+        names = [self.name, *self.devices]
+        return [*names, *(name.partition(" ")[2] for name in names)]
 
     @cached_property
     def macs_per_s(self) -> Mapping[str, float]:
@@ -90,11 +111,12 @@ def by_device(device: str) -> Hardware | None:
 
 
 def by_name(text: str) -> Hardware | None:
-    """Return the data sheet of a card by its name, with or without the maker; None for every other text.
+    """Return the data sheet of a card by its name, with or without the maker, or torch's; None for every other text.
 
-    The first words are enough where one card alone has them: ``H200``.
+    The first words are enough where one card alone has them, ``H200``, and the words may be in any order.
     """
-    begun = _begun_by(text)
+    named = [card for card in HARDWARE.values() if _words(text) in map(_words, card.called)]
+    begun = named or _begun_by(text)
     return begun[0] if len(begun) == 1 else None
 
 
@@ -134,24 +156,36 @@ def names() -> list[str]:
     return [one.short_name for one in HARDWARE.values()]
 
 
-def parse_peak(text: str | float) -> Peak:
-    """Return the peak of a card and a dtype, ``H100 SXM bf16``, or of FLOP/s, ``989T``, ``989T bf16`` or a number.
+def parse_peak(value: Any) -> Peak:
+    """Return the peak of a card and a dtype, ``H100 SXM bf16``, or of a rate, ``989 TFLOP/s bf16``, ``989T``, 989e12.
 
-    A dtype may have torch's name, ``bfloat16`` or ``torch.bfloat16``. A card alone has the rate of TRAINED_IN.
+    A card has its name here or torch's, ``NVIDIA H100 80GB HBM3``; alone it has the rate of TRAINED_IN. A rate is in
+    FLOP/s, of MAC/s twice as many. A dtype may have torch's name, ``bfloat16`` or ``torch.bfloat16``, and may be the
+    second of a pair.
 
-    Raises UsageError with the nearest names.
+    Raises UsageError with the nearest names, for an unknown unit or dtype, and for less than LEAST.
     """
-    text = str(text)
-    number, _, dtype = text.strip().partition(" ")
+    text = " ".join(map(str, value if isinstance(value, tuple | list) else [value])).strip()
+    if not re.match(r"[+-]?\.?\d", text):
+        return _named_peak(text)
+    found = RATE.fullmatch(text)
     try:
-        rate = parse_float(number)
+        unit = (found["unit"] or "").capitalize() if found else ""
+        rate = parse_float(found["number"] + ("k" if unit == "K" else unit)) if found else None
     except ValueError:
         rate = None
-    if rate is None:
-        return _named_peak(text)
-    if rate <= 0 or not re.fullmatch(r"[\w.]*", dtype):
-        raise UsageError(f"malformed peak {text!r}; write FLOP/s above 0 and a dtype, as 989T or 989T bf16")
-    return Peak(rate, dtype=_sheet_dtype(dtype))
+    if found is None or rate is None:
+        raise UsageError(f"malformed peak {text[:LONGEST]!r}; write FLOP/s and a dtype, as {EXAMPLES}")
+    dtype = _sheet_dtype(found["dtype"] or "", text)
+    if (found["what"] or "").lower() == "mac":
+        rate = flops(rate)
+    if rate < LEAST:
+        raise UsageError(f"peak {text!r} is {rate:g} FLOP/s, below {LEAST:g}; the unit is FLOP/s: write {EXAMPLES}")
+    return Peak(rate, dtype=dtype)
+
+
+EXAMPLES = "'989 TFLOP/s', 989T, '989T bf16' or 989e12"
+"""Rates as they are written."""
 
 
 def _named_peak(text: str) -> Peak:
@@ -160,22 +194,38 @@ def _named_peak(text: str) -> Peak:
     if hardware is not None:
         dtype = next(dtype for dtype in TRAINED_IN if dtype in hardware.tflops)
     else:
-        name, _, dtype = text.strip().rpartition(" ")
-        hardware, dtype = by_name(name), _sheet_dtype(dtype)
+        name, _, word = text.rpartition(" ")
+        hardware = by_name(name)
         if hardware is None:
             raise UsageError(
                 f"peak {text!r}: {_unknown(text if _begun_by(text) else name or text)}, with or without a dtype as in "
                 "'H100 SXM bf16', or FLOP/s such as 989T"
             )
+        dtype = _sheet_dtype(word)
     hardware.check(dtype, hardware.tflops)
     return Peak(hardware.tflops[dtype] * 1e12, hardware.short_name, dtype)
 
 
-def _sheet_dtype(name: str) -> str:
-    """Return the name of a dtype in data sheets, of torch's or any other spelling."""
+def _sheet_dtype(name: str, peak: str = "") -> str:
+    """Return the name of a dtype in data sheets, of torch's or any other spelling.
+
+    Raises UsageError for an unknown one of the text of a ``peak``.
+    """
     plain = name.lower().removeprefix("torch.")
-    return TORCH_DTYPES.get(plain, plain)
+    found = {**TORCH_DTYPES, **OTHER_DTYPES}.get(plain, plain)
+    stated = dict.fromkeys(dtype for card in HARDWARE.values() for dtype in card.tflops)
+    if peak and found not in ("", *stated, *TYPE_BITS):
+        raise UsageError(
+            f"peak {peak!r}: {name!r} is no unit and no dtype; units are k to P with FLOP/s, FLOPS or MAC/s, dtypes "
+            f"{', '.join(stated)}"
+        )
+    return found
 
 
 def _plain(name: str) -> str:
-    return re.sub(r"[\s_-]", "", name).lower()
+    """Return a name without spaces and hyphens, in lower case, and SXM without its generation."""
+    return re.sub(r"[\s_-]|(?<=sxm)\d\b", "", name.lower())
+
+
+def _words(name: str) -> list[str]:
+    return sorted(map(_plain, re.split(r"[\s_-]+", name.strip())))
