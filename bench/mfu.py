@@ -35,6 +35,7 @@ from headcount.bench.hardware import parse_peak
 from headcount.bench.trace.record import record
 from headcount.bench.training_flops import (
     ActiveParamsUnknown,
+    active_trainable,
     find_rule,
     flops_per_token,
     model_rule,
@@ -42,7 +43,6 @@ from headcount.bench.training_flops import (
     tokens_of,
     utilisation,
 )
-from headcount.formulas.conventions import Rule
 from headcount.formulas.ledger import Entry, Size, divide
 
 
@@ -60,12 +60,14 @@ class MFU:
     Args:
         model: what hc.count takes, or the result of hc.count. A module also runs one training step, on a copy.
         sample: inputs as long as in training, as hc.count takes them; keywords too: ``input_ids=ids``.
-        peak: of one device, dense: a card, "H100 SXM bf16", in bf16 where no dtype is given, or FLOP/s, 989e12 or
-            "989T bf16".
+        peak: of one device, dense: a card, "H100 SXM bf16" or torch.cuda.get_device_name(), in bf16 where no dtype is
+            given; or FLOP/s, 989e12, "989 TFLOP/s" or "989T bf16"; or a pair of these and a dtype.
         rule: a rule of headcount table --list; of mixtures, those of N take the active parameters.
         devices: devices that share the tokens of an update.
         sample_tokens: tokens of ``sample`` (default: elements of its ids, or B T of B x T x width).
         active_params: parameters that a token uses (default: those of the count, which may be unknown of a mixture).
+        active_trainable_params: the trainable ones of them (default: those of the count; unknown of a mixture with
+            frozen weights whose active_params are).
 
     Raises:
         UsageError: for an unknown peak or rule, a rule that needs more than a run shows, or unknown tokens.
@@ -75,26 +77,38 @@ class MFU:
         self,
         model: Any,
         *sample: Any,
-        peak: str | float,
+        peak: str | float | tuple[str | float, str | torch.dtype],
         rule: str = "palm",
         devices: int = 1,
         sample_tokens: int | None = None,
         active_params: int | None = None,
+        active_trainable_params: int | None = None,
         **forward: Any,
     ) -> None:
-        self.peak, self.rule, self.devices = parse_peak(_plain(peak)), find_rule(rule), _whole("devices", devices)
+        self.peak, self.devices = parse_peak(_plain(peak)), _whole("devices", devices)
+        known = {
+            name: _whole(name, value, least)
+            for name, value, least in (
+                ("sample_tokens", sample_tokens, 1),
+                ("active_params", active_params, 1),
+                ("active_trainable_params", active_trainable_params, 0),
+            )
+            if value is not None
+        }
         model, forward = named_model(model, forward)
         counted = _count(model, sample, forward)
-        given = {"sample_tokens": sample_tokens, "active_params": active_params}
-        known = {name: _whole(name, value) for name, value in given.items() if value is not None}
         if known and isinstance(counted, Case):
             raise UsageError(f"{' and '.join(known)}: of a module; {counted.name} has its own")
-        tokens = _step_tokens(counted, self.rule, known.get("sample_tokens"))
-        how = {"tokens": tokens, "active_params": known.get("active_params")}
+        how = {name: value for name, value in known.items() if name != "sample_tokens"}
+        if isinstance(counted, Count):
+            _check_active(counted, **how)
+            how["tokens"] = _tokens_of(counted, known.get("sample_tokens"))
+        self.rule = find_rule(rule, counted, **how)
+        tokens = how.get("tokens") or tokens_of(counted, self.rule)
         try:
             self.flops_per_token = flops_per_token(counted, model_rule(self.rule), **how)
         except ActiveParamsUnknown as error:
-            raise UsageError(f"{error}; or give them as active_params=N") from None
+            raise UsageError(f"{error}; or give {_unknown_of(counted, **how)}") from None
         self.hardware_flops_per_token: Size | None = None
         if model_rule(self.rule) != self.rule:
             self.hardware_flops_per_token = flops_per_token(counted, self.rule, **how)
@@ -111,11 +125,10 @@ class MFU:
     def update(self, tokens: int, seconds: float) -> float:
         """Return the utilisation, as a share of 1, of ``tokens`` tokens that all devices trained on in ``seconds``.
 
-        Both are numbers of any type, tensors and arrays of one element too. Raises UsageError for anything else.
+        Both are numbers above 0 of any type, tensors and arrays of one element too. Raises UsageError for anything
+        else.
         """
-        tokens, seconds = _number("tokens", tokens), float(_number("seconds", seconds))
-        if tokens < 0 or seconds <= 0:
-            raise UsageError(f"an update has tokens from 0 on and seconds above 0, not {tokens} and {seconds}")
+        tokens, seconds = _above_0("tokens", tokens), float(_above_0("seconds", seconds))
         self.tokens, self.seconds = divide(self.tokens + tokens, 1), self.seconds + seconds
         self.value = self._share(tokens, seconds, self.flops_per_token)
         self.metrics = {
@@ -133,7 +146,7 @@ class MFU:
 
         Synchronises CUDA before and after the block.
         """
-        tokens = _number("tokens", tokens)
+        tokens = _above_0("tokens", tokens)
         started = _now()
         yield self
         self.update(tokens, _now() - started)
@@ -226,14 +239,40 @@ def _count(model: Any, sample: tuple, forward: dict[str, Any]) -> "Case | Count"
     return model
 
 
-def _step_tokens(counted: "Case | Count", rule: Rule, sample_tokens: int | None) -> int:
+def _tokens_of(counted: Count, sample_tokens: int | None) -> int:
     """Return the tokens of what was counted. Raises UsageError where they are unknown."""
-    if isinstance(counted, Case):
-        return tokens_of(counted, rule)
     tokens = sample_tokens or counted.tokens
     if not tokens:
         raise UsageError("the first input is neither ids nor B x T x width; give its tokens as sample_tokens=N")
     return tokens
+
+
+def _check_active(counted: Count, active_params: int | None = None, active_trainable_params: int | None = None) -> None:
+    """Raise UsageError for more trainable parameters that a token uses than there can be, or fewer."""
+    active = counted.active_params if active_params is None else active_params
+    if active_trainable_params is None:
+        return
+    if active is None:
+        raise UsageError("active_trainable_params are some of active_params, which this run does not show; give both")
+    frozen = counted.params - counted.trainable_params
+    least, most = max(0, active - frozen), min(active, counted.trainable_params)
+    if not least <= active_trainable_params <= most:
+        raise UsageError(
+            f"active_trainable_params={active_trainable_params}: of the {active:,} parameters that a token uses, at "
+            f"least {least:,} and at most {most:,} are trainable"
+        )
+
+
+def _unknown_of(counted: Count, active_params: int | None = None, **_: Any) -> str:
+    """Return the keywords of what the run does not show of the parameters that a token uses."""
+    active = counted.active_params if active_params is None else active_params
+    needed = ["active_params=N"] if active is None else []
+    if counted.trainable_params not in (0, counted.params) and active_trainable(counted, active) is None:
+        needed.append(
+            f"active_trainable_params=N, the trainable part of them: {counted.trainable_params} if each token uses all "
+            "trainable ones"
+        )
+    return " and ".join(needed)
 
 
 class _TrainingStep(nn.Module):
@@ -295,11 +334,19 @@ def _number(name: str, value: Any) -> int | Fraction:
         raise UsageError(f"{name} takes a number, not {excerpt(value)}") from None
 
 
-def _whole(name: str, value: Any) -> int:
-    """Return a whole number from 1 on. Raises UsageError for anything else."""
+def _above_0(name: str, value: Any) -> int | Fraction:
+    """Return a number above 0 exactly. Raises UsageError for anything else."""
     number = _number(name, value)
-    if not isinstance(number, int) or number < 1:
-        raise UsageError(f"{name} must be at least 1 and whole, not {value}")
+    if number <= 0:
+        raise UsageError(f"{name} of an update are above 0, not {value}")
+    return number
+
+
+def _whole(name: str, value: Any, least: int = 1) -> int:
+    """Return a whole number from ``least`` on. Raises UsageError for anything else."""
+    number = _number(name, value)
+    if not isinstance(number, int) or number < least:
+        raise UsageError(f"{name} must be at least {least} and whole, not {value}")
     return number
 
 

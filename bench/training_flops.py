@@ -1,6 +1,6 @@
 """Training FLOPs of a closed form or of a counted module under a named rule, and their share of a peak. No torch."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import wraps
@@ -10,11 +10,12 @@ from headcount.bench.case import Case
 from headcount.bench.errors import UsageError
 from headcount.bench.hardware import Peak
 from headcount.formulas.conventions import CONVENTIONS, TRAINING, Rule, Term
-from headcount.formulas.ledger import FORWARD_KINDS, Entry, Ledger, Size, counted_weights, divide, flops
+from headcount.formulas.ledger import FORWARD_KINDS, Entry, Ledger, Size, counted_weights, divide, flops, total_of
 from headcount.formulas.mha import causal_half
 from headcount.models.configs.suggest import choices
 
 if TYPE_CHECKING:
+    from headcount.bench.contractions.modules import ModuleRecord
     from headcount.bench.counting.result import Count
 
 WEIGHTS = ("linear", "expert_linear", "conv")
@@ -28,35 +29,45 @@ class RuleRefused(UsageError):
 
 
 class ActiveParamsUnknown(RuleRefused):
-    """A rule that needs the parameters that a token uses, of a run that does not show them."""
+    """A rule that needs the parameters that a token uses, or the frozen ones of them, which a run does not show."""
 
 
-def _naming_others(function: Callable[..., Size]) -> Callable[..., Size]:
-    """Let a RuleRefused of ``function(case, rule, …)`` end with the rules for which the same call works."""
+def _working(function: Callable[..., Size], case: "Case | Count", options: Mapping[str, Any]) -> list[str]:
+    """Return the names of the rules for which ``function(case, rule, **options)`` works."""
 
-    def works(name: str, case: Any, options: dict[str, Any]) -> bool:
+    def works(name: str) -> bool:
         try:
             function(case, CONVENTIONS[name], **options)
         except RuleRefused:
             return False
         return True
 
+    return [*filter(works, TRAINING)]
+
+
+def _naming_others(function: Callable[..., Size]) -> Callable[..., Size]:
+    """Let a RuleRefused of ``function(case, rule, …)`` end with the rules for which the same call works."""
+
     @wraps(function)
     def call(case: "Case | Count", rule: Rule, **options: Any) -> Size:
         try:
             return function(case, rule, **options)
         except RuleRefused as error:
-            others = [name for name in TRAINING if works(name, case, options)]
+            others = _working(function, case, options)
             hint = f"; choose from {', '.join(others)}" if others else ""
             raise type(error)(f"{error}{hint}") from None
 
     return call
 
 
-def find_rule(name: str) -> Rule:
-    """Return a rule of a training step. Raises UsageError with the nearest names."""
+def find_rule(name: str, case: "Case | Count | None" = None, **options: Any) -> Rule:
+    """Return a rule of a training step.
+
+    Raises UsageError with the nearest names; of a ``case``, those for which flops_per_token works with ``options``.
+    """
     if name not in TRAINING:
-        raise UsageError(f"unknown rule {name!r}; {choices(str(name), TRAINING)}")
+        known = TRAINING if case is None else _working(flops_per_token, case, options)
+        raise UsageError(f"unknown rule {name!r}; {choices(str(name), known)}")
     return CONVENTIONS[name]
 
 
@@ -91,21 +102,45 @@ def model_rule(rule: Rule) -> Rule:
 
 @_naming_others
 def flops_per_token(
-    case: "Case | Count", rule: Rule, *, tokens: int | None = None, active_params: int | None = None
+    case: "Case | Count",
+    rule: Rule,
+    *,
+    tokens: int | None = None,
+    active_params: int | None = None,
+    active_trainable_params: int | None = None,
 ) -> Size:
     """Return the FLOPs per token of a training step.
 
-    Raises RuleRefused, which names the rules that apply, where ``rule`` does not. ``tokens`` of a count, and the
-    parameters that a token uses, are its own where they are not given.
+    Raises RuleRefused, which names the rules that apply, where ``rule`` does not. ``tokens`` of a count, the parameters
+    that a token uses, and the trainable ones of them are its own where they are not given.
     """
     tokens = tokens or _step_tokens(case, rule)
     if isinstance(case, Case):
         return divide(rule.flops(case.ledger, tokens), tokens)
     active = case.active_params if active_params is None else active_params
-    return divide(_module_flops(case, rule, tokens, active), tokens)
+    trainable = active_trainable(case, active) if active_trainable_params is None else active_trainable_params
+    return divide(_module_flops(case, rule, tokens, active, trainable), tokens)
 
 
-def _module_flops(count: "Count", rule: Rule, tokens: int, active_params: int | None) -> Size:
+def active_trainable(count: "Count", active_params: int | None) -> int | None:
+    """Return how many of the ``active_params`` that a token uses are trainable; None where the run does not show it."""
+    if count.trainable_params == count.params:
+        return active_params
+    if not count.trainable_params:
+        return 0
+    if count.modules is None or active_params is None or active_params != count.active_params:
+        return None
+    return total_of(map(_active_trainable_of, count.modules))
+
+
+def _active_trainable_of(module: "ModuleRecord") -> int | None:
+    if module.trainable_params == module.params:
+        return module.active_params
+    whole = not module.trainable_params or module.active_params == module.params
+    return module.trainable_params if whole else None
+
+
+def _module_flops(count: "Count", rule: Rule, tokens: int, active_params: int | None, trainable: int | None) -> Size:
     """Return the FLOPs of a training step of a counted module over ``tokens`` tokens.
 
     A product with a parameter is weight, and one of two computed tensors is attention. Raises RuleRefused for a rule
@@ -131,24 +166,31 @@ def _module_flops(count: "Count", rule: Rule, tokens: int, active_params: int | 
     products = module_ledger(count, active_params)
     if rule.pairs != "whole" and (why_not := _why_not_causal(count, products)):
         raise RuleRefused(f"rule {rule.name} counts causal pairs, and {why_not}")
-    return replace(rule, terms=terms).flops(products, tokens) - _frozen_flops(count, rule, terms, tokens, active_params)
+    return replace(rule, terms=terms).flops(products, tokens) - _frozen_flops(
+        count, rule, terms, tokens, active_params, trainable
+    )
 
 
-def _frozen_flops(count: "Count", rule: Rule, terms: Sequence[Term], tokens: int, active_params: int | None) -> int:
+def _frozen_flops(
+    count: "Count", rule: Rule, terms: Sequence[Term], tokens: int, active_params: int | None, trainable: int | None
+) -> int:
     """Return what a rule counts for the gradients of frozen weights, which training does not compute.
 
-    Their products still pass a gradient on to their input. Raises RuleRefused where a run does not show them.
+    Their products still pass a gradient on to their input. ``trainable`` are those of ``active_params``. Raises
+    RuleRefused where a run does not show them.
     """
     frozen = count.params - count.trainable_params
     if not frozen:
         return 0
     if any(term.of == "size" and set(term.kinds) & {*WEIGHTS} for term in terms):
         raise RuleRefused(f"rule {rule.name} counts products, of which some have frozen weights here")
-    if active_params != count.params:
-        raise RuleRefused(
-            f"rule {rule.name} of frozen weights needs the part of them that a token uses, which is not known of a "
-            "mixture or of weights that do not run"
-        )
+    if any(term.of == "active_params" for term in terms):
+        if active_params is None or trainable is None:
+            raise ActiveParamsUnknown(
+                f"rule {rule.name} of frozen weights needs the part of them that a token uses, which this run does not "
+                "show"
+            )
+        frozen = active_params - trainable
     return flops(frozen * tokens)
 
 

@@ -307,11 +307,114 @@ def test_frozen_weights_have_no_gradient(names):
         hc.MFU(count, ids, peak=PEAK, rule="maxtext")
 
 
-def test_frozen_weights_of_a_mixture_are_refused():
-    model, x = Mixture(3, 5), torch.rand(2, 13, 5)
-    model.router.weight.requires_grad_(False)
-    with pytest.raises(UsageError, match="^rule palm of frozen weights needs the part of them that a token uses"):
-        hc.MFU(model, x, peak=PEAK, active_params=40)
+class Adapted(nn.Module):
+    """Linear adapters of two ranks around a mixture; ``frozen`` names the weights without gradients."""
+
+    def __init__(self, frozen, experts=3, width=5, rank=2):
+        super().__init__()
+        self.mixture = Mixture(experts, width)
+        self.down, self.up = nn.Linear(width, rank, bias=False), nn.Linear(rank, width, bias=False)
+        for name, one in self.named_parameters():
+            one.requires_grad_(not any(part in name for part in frozen))
+
+    def forward(self, x):
+        return self.mixture(x) + self.up(self.down(x)).flatten(0, 1)
+
+
+ROUTER, EXPERT, ADAPTER = 3 * 5, 5 * 5, 2 * 2 * 5
+
+
+@pytest.mark.parametrize("frozen, trainable", [
+    (["mixture"], ADAPTER), (["router"], EXPERT + ADAPTER), (["expert"], ROUTER + ADAPTER), (["experts.1"], 40),
+    (["down"], ROUTER + EXPERT + ADAPTER // 2), ([""], 0),
+])  # fmt: skip
+def test_frozen_weights_of_a_mixture(frozen, trainable):
+    """4 FLOPs of each frozen weight that a token uses, 6 of each trainable one."""
+    x, active = torch.rand(2, 13, 5), ROUTER + EXPERT + ADAPTER
+    model = Adapted(frozen)
+    every = sum(one.numel() for one in model.parameters() if one.requires_grad)
+    for rule in ("6n", "palm"):
+        given = {"active_params": active, "active_trainable_params": trainable}
+        found = hc.MFU(model, x, peak=PEAK, rule=rule, **given)
+        assert found.flops_per_token == 4 * (active - trainable) + 6 * trainable
+        assert hc.MFU(hc.count(model, x), peak=PEAK, rule=rule, **given).flops_per_token == found.flops_per_token
+        # the message of one that lacks names all that are needed
+        with pytest.raises(UsageError, match=f"^rule {rule} needs the parameters that a token uses") as caught:
+            hc.MFU(model, x, peak=PEAK, rule=rule)
+        assert "active_params=N" in str(caught.value) and "\n" not in str(caught.value)
+        assert ("active_trainable_params=N" in str(caught.value)) == (every > 0)
+        if every:
+            with pytest.raises(UsageError, match=f"or give active_trainable_params=N, .*: {every} if each") as caught:
+                hc.MFU(model, x, peak=PEAK, rule=rule, active_params=active)
+            assert "give active_params" not in str(caught.value)
+        else:
+            assert hc.MFU(model, x, peak=PEAK, rule=rule, active_params=active).flops_per_token == 4 * active
+
+
+@pytest.mark.parametrize("frozen", ["experts", "attn", "", "mlp.gate", "embed"])
+def test_run_that_shows_active_weights_has_the_frozen_ones(frozen):
+    transformers = pytest.importorskip("transformers", reason="the optional extra hf is not installed")
+    E, K = 7, 2
+    model = transformers.MixtralForCausalLM(
+        transformers.MixtralConfig(**SIZES, num_local_experts=E, num_experts_per_tok=K)
+    )
+    active, still, frozen_params = N + L * (d * E + (K - 1) * FFN), 0, 0
+    for name, one in model.named_parameters():
+        one.requires_grad_(frozen not in name)
+        share = Fraction(K, E) if "experts" in name else 1
+        still += int(share * one.numel()) if frozen in name else 0
+        frozen_params += one.numel() if frozen in name else 0
+    ids = torch.zeros(B, T, dtype=torch.long)
+    found = hc.MFU(model, ids, peak=PEAK)
+    assert found.flops_per_token == 6 * active - 2 * still + 6 * SQUARE
+    given = hc.MFU(hc.count(model, ids), peak=PEAK, active_params=active, active_trainable_params=active - still)
+    assert given.flops_per_token == found.flops_per_token
+    # a rule of all parameters, which needs no part of them
+    every = active + L * (E - K) * FFN
+    found = hc.MFU(hc.count(model, ids), peak=PEAK, rule="maxtext_before_644")
+    assert found.flops_per_token == 6 * every - 2 * frozen_params + 3 * SQUARE
+
+
+@pytest.mark.parametrize("given, named", [
+    ({"active_trainable_params": 20}, "active_params, which this run does not show; give both"),
+    ({"active_params": 60, "active_trainable_params": 21}, "of the 60 .* at least 0 and at most 20 are trainable"),
+    ({"active_params": 105, "active_trainable_params": 14}, "of the 105 .* at least 15 and at most 20 are trainable"),
+    ({"active_params": 60, "active_trainable_params": -1}, "active_trainable_params must be at least 0"),
+    ({"active_params": 60, "active_trainable_params": 1.5}, "active_trainable_params must be at least 0 and whole"),
+])  # fmt: skip
+def test_impossible_trainable_parts_are_refused(given, named):
+    with pytest.raises(UsageError, match=named) as caught:
+        hc.MFU(Adapted(["mixture"]), torch.rand(2, 13, 5), peak=PEAK, **given)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["exact", "plam", None])
+@pytest.mark.parametrize("model", ["llama", "adapted", "mixture", "preset"])
+def test_unknown_rule_lists_those_that_work(name, model):
+    counted = MODELS[model]()
+    with pytest.raises(UsageError, match=f"^unknown rule {name!r}; ") as caught:
+        hc.MFU("llama3-8b,T=13" if model == "preset" else counted, peak=PEAK, rule=name)
+    listed = str(caught.value).partition("choose from ")[2].split(", ")
+    works = []
+    for rule in TRAINING:
+        try:
+            flops_per_token(counted, CONVENTIONS[rule])
+            works.append(rule)
+        except UsageError:
+            pass
+    assert listed == works
+
+
+@pytest.mark.parametrize("tokens, seconds", [(0, 1.0), (-1, 1.0), (torch.tensor(0), 1.0), (1, 0), (1, -1.0)])
+def test_update_of_nothing_is_refused(tokens, seconds):
+    found = hc.MFU(nn.Linear(7, 11), torch.ones(2, 3, 7), peak="1T")
+    with pytest.raises(UsageError, match="^(tokens|seconds) of an update are above 0, not"):
+        found.update(tokens, seconds)
+    ran = []
+    if tokens != 1:
+        with pytest.raises(UsageError, match="^tokens of an update are above 0, not"), found.step(tokens):
+            ran.append(1)
+    assert not ran and found.tokens == 0 and found.value is None
 
 
 def test_backward_pass_is_not_counted_twice():
@@ -441,9 +544,9 @@ def test_update_is_share_of_peak():
         "tokens_per_s": 2000.0,
         "model_tflops_per_s": pytest.approx(6 * 77 * 2000 / 3 / 1e12),
     }
-    mfu.update(0, 0.5)
-    assert (mfu.value, mfu.tokens, mfu.seconds) == (0, 1000, 1.0)
-    assert mfu.average == float(Fraction(6 * 77 * 1000, 3 * 10**9))
+    mfu.update(200, 1.5)
+    assert (mfu.value, mfu.tokens, mfu.seconds) == (float(Fraction(6 * 77 * 400, 9 * 10**9)), 1200, 2.0)
+    assert mfu.average == float(Fraction(6 * 77 * 600, 3 * 10**9))
     assert all(part in str(mfu) for part in ("6n", "bf16", "0.001 TFLOP/s"))
 
 
