@@ -12,9 +12,11 @@ import re
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
 from numbers import Integral
 from os import PathLike, fspath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -28,17 +30,24 @@ from headcount.bench.contractions.module_tree import merged
 from headcount.bench.contractions.modules import ModuleRecord, parameter_records
 from headcount.bench.counting.agreement import with_active_params
 from headcount.bench.counting.count import count
-from headcount.bench.counting.other_tools import argument_error, attribute_error
+from headcount.bench.counting.other_tools import ARGUMENTS, argument_error, attribute_error
 from headcount.bench.counting.result import Count
 from headcount.bench.counting.run import REPORT, count_contractions, inputs_of
+from headcount.bench.counting.sizes import keyword_sizes, make_inputs, positional_sizes
 from headcount.bench.counting.tools import ModuleCall
 from headcount.bench.errors import excerpt
+from headcount.bench.output import notebook
+from headcount.bench.result import Table
 from headcount.bench.targets.target import flag, parse_target
 from headcount.bench.targets.user_code import accepts
 from headcount.bench.trace.garbage_collector import no_full_gc
 from headcount.bench.trace.record import record
+from headcount.formulas.ledger import Ledger
 from headcount.formulas.published.expressions import evaluate
-from headcount.models.configs.base import AttentionConfig, ModelConfig
+from headcount.formulas.published.figures import QUANTITIES, Figure
+from headcount.formulas.published.rounding import Interval, measure
+from headcount.formulas.published.rounding import read as read_number
+from headcount.models.configs.base import AttentionConfig, ConfigError, ModelConfig
 from headcount.models.configs.numbers import parse_int
 from headcount.models.configs.presets import PRESETS
 from headcount.models.configs.suggest import did_you_mean
@@ -51,6 +60,9 @@ from headcount.models.configs.targets import (
     split,
     split_lengths,
 )
+
+if TYPE_CHECKING:
+    import pandas
 
 
 class FunctionModule(nn.Module):
@@ -73,8 +85,8 @@ def resolve_call(
     model: Any,
     inputs: Sequence[Any],
     kwargs: Mapping[str, Any],
-    input_size: Sequence[Any] | None = None,
-    dtypes: Sequence[torch.dtype] | torch.dtype | None = None,
+    input_size: Sequence[Any] | Mapping[str, Any] | None = None,
+    dtypes: Sequence[torch.dtype | str] | torch.dtype | str | None = None,
 ) -> ModuleCall:
     """Return the module and the inputs that count_macs' arguments name.
 
@@ -91,12 +103,14 @@ def resolve_call(
     if not callable(model) and not isinstance(model, torch.export.ExportedProgram):
         raise TypeError(f"cannot count an object of type {type(model).__name__}: {_what_to_give(model)}")
     kwargs = dict(kwargs)
-    # of one input, or of several behind each other
-    given = inputs[0] if len(inputs) == 1 else list(inputs)
-    if _are_sizes(given):
+    if len(inputs) == 1 and isinstance(inputs[0], Mapping) and (sizes := keyword_sizes(model, (), inputs[0])):
+        inputs, kwargs = (), {**inputs[0], **kwargs, **sizes}
+    size = positional_sizes(model, inputs)
+    if size is not None:
         if input_size is not None:
             raise ValueError("give inputs or input_size, not both")
-        inputs, input_size = (), given
+        inputs, input_size = (), size
+    named_sizes = keyword_sizes(model, inputs, kwargs)
     if isinstance(model, torch.export.ExportedProgram):
         inputs, kwargs = (inputs, kwargs) if inputs or kwargs else model.example_inputs
         model = model.module()
@@ -113,18 +127,29 @@ def resolve_call(
     if input_size is not None and inputs:
         raise ValueError("give inputs or input_size, not both")
     if input_size is not None:
-        inputs = make_inputs(model, input_size, dtypes)
+        inputs, made = make_inputs(model, input_size, dtypes)
+        kwargs |= made
+        dtypes = None
+    if named_sizes:
+        kwargs |= make_inputs(model, named_sizes, dtypes)[1]
     args, kwargs = unpack(model, inputs, kwargs)
     called = model.function if isinstance(model, FunctionModule) else model.forward
     if unknown := _unknown_keywords(called, kwargs):
         named = model.name if isinstance(model, FunctionModule) else type(model).__name__
         raise argument_error(named, unknown, (*inspect.signature(called).parameters, *OPTIONS))
     if not args and not kwargs and not isinstance(model, FunctionModule) and not accepts(model.forward, (), {}):
-        names = ", ".join(inspect.signature(model.forward).parameters)
-        raise TypeError(
-            f"{type(model).__name__} takes {names}: give tensors, or sizes, as hc.count(model, (1, 3, 224, 224))"
-        )
+        raise InputsMissing(model)
     return model, args, kwargs
+
+
+class InputsMissing(TypeError):
+    """A module that was given no inputs, and does not run without."""
+
+    def __init__(self, module: nn.Module) -> None:
+        names = ", ".join(inspect.signature(module.forward).parameters)
+        super().__init__(
+            f"{type(module).__name__} takes {names}: give tensors, or sizes, as hc.count(model, (1, 3, 224, 224))"
+        )
 
 
 def _what_to_give(model: Any) -> str:
@@ -136,13 +161,6 @@ def _what_to_give(model: Any) -> str:
     if hasattr(model, "save_pretrained"):
         return "config.save_pretrained('folder') writes it, and hc.count('folder/config.json', T=128) counts its model"
     return "give an nn.Module, a function, an ExportedProgram, or a function that returns (module, inputs)"
-
-
-def _are_sizes(value: Any) -> bool:
-    """Return whether ``value`` is a size, a tuple of integers, or a list of sizes: no module takes that as data."""
-    several = isinstance(value, list) and all(isinstance(one, tuple) for one in value)
-    sizes = value if several else [value]
-    return bool(sizes) and all(isinstance(one, tuple) and one and _is_size(one) for one in sizes)
 
 
 NAMED = (str, PathLike, AttentionConfig, ModelConfig)
@@ -168,7 +186,14 @@ def named_model(model: Any, keywords: Mapping[str, Any]) -> tuple[Any, dict[str,
             raise argument_error(type(model).__name__, [one.partition("=")[0] for one in others], LENGTHS)
         return Case(model.variant, model, resolve_lengths(model, lengths)), rest
     text = ",".join([model, *words])
-    return text if is_configuration(split(text)[0]) else named_case(text), rest
+    if is_configuration(split(text)[0]):
+        return text, rest
+    try:
+        return named_case(text), rest
+    except ConfigError:
+        if others := [name for name in keywords if name in ARGUMENTS]:
+            raise argument_error(model, others, ()) from None
+        raise
 
 
 def named_case(text: str) -> Case:
@@ -208,13 +233,36 @@ def _in_python(text: str) -> str:
 
 
 def unpack(module: nn.Module, inputs: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
-    """Return the inputs, a single mapping as keywords and a single tuple as positions where ``forward`` takes them."""
+    """Return the inputs, a single mapping as keywords and a single tuple as positions where ``forward`` takes them.
+
+    A single list is one input where ``forward`` takes one, but for a list of a mapping of its keywords.
+    """
     args = tuple(inputs)
     only = args[0] if len(args) == 1 else None
-    if not isinstance(only, Mapping | tuple):
+    if isinstance(only, list) and len(only) == 1 and isinstance(only[0], Mapping):
+        only = only[0]
+    if not isinstance(only, Mapping | tuple | list):
         return args, kwargs
-    unpacked = ((), {**only, **kwargs}) if isinstance(only, Mapping) else (only, kwargs)
+    if isinstance(only, list) and accepts(module.forward, args, kwargs):
+        return args, kwargs
+    unpacked = ((), {**only, **kwargs}) if isinstance(only, Mapping) else (tuple(only), kwargs)
     return unpacked if accepts(module.forward, *unpacked) else (args, kwargs)
+
+
+def _hint(args: Sequence[Any], kwargs: Mapping[str, Any], given: Any) -> str:
+    """Return what may be wrong with inputs that a module does not run on: made from sizes that were ``given``, or a
+    list; empty where they are neither."""
+    tensors = [leaf for leaf in tree_leaves((tuple(args), dict(kwargs))) if isinstance(leaf, Tensor)]
+    if tensors and not any(isinstance(leaf, Tensor) for leaf in tree_leaves(given)):
+        sizes = [tuple(tensor.shape) for tensor in tensors]
+        made = ", ".join(f"{size} of {one.dtype}" for size, one in zip(sizes, tensors, strict=True))
+        return (
+            f"the inputs were made from sizes, {made}: the first number is the batch, without one {(1, *sizes[0])} is "
+            "meant; dtypes are the types"
+        )
+    if len(args) == 1 and isinstance(args[0], list):
+        return "the input is a list: inputs stand behind each other, hc.count(model, x, y)"
+    return ""
 
 
 def _unknown_keywords(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> list[str]:
@@ -227,38 +275,9 @@ def _unknown_keywords(function: Callable[..., Any], kwargs: Mapping[str, Any]) -
     return [] if takes_all else [name for name in kwargs if name not in known]
 
 
-def make_inputs(
-    module: nn.Module, input_size: Sequence[Any], dtypes: Sequence[torch.dtype] | torch.dtype | None = None
-) -> tuple[Tensor, ...]:
-    """Return a tensor for each size: ones, or zeros of a type for integers, on the device of the module.
-
-    ``input_size`` is one size or a list of sizes, ``dtypes`` a type or one for each size (default: the weights', or
-    long where the first layer is an embedding). Raises ValueError for anything else.
-    """
-    sizes = list(input_size) if isinstance(input_size, Sequence) else [None]
-    sizes = [sizes] if all(isinstance(size, int) for size in sizes) else sizes
-    weight = next((one for one in module.parameters() if one.is_floating_point()), torch.empty(0))
-    first = next((one for one in module.modules() if not [*one.children()] and [*one.parameters()]), None)
-    usual = torch.long if isinstance(first, nn.Embedding | nn.EmbeddingBag) else weight.dtype
-    types = [dtypes or usual] * len(sizes) if not isinstance(dtypes, Sequence) else list(dtypes)
-    if len(types) != len(sizes) or not all(map(_is_size, sizes)):
-        raise ValueError(
-            f"input_size={input_size!r} with dtypes={dtypes!r}: give (1, 3, 224, 224) or a list of such sizes, and a "
-            "type for each"
-        )
-    return tuple(
-        torch.full(tuple(size), int(dtype.is_floating_point), dtype=dtype, device=weight.device)
-        for size, dtype in zip(sizes, types, strict=True)
-    )
-
-
 def _is_array(value: Any) -> bool:
     """Return whether ``value`` is an array of numpy or of a library with its interface, and no tensor."""
     return hasattr(value, "__array_interface__") and not isinstance(value, Tensor)
-
-
-def _is_size(value: Any) -> bool:
-    return isinstance(value, Sequence) and all(isinstance(part, int) and part >= 0 for part in value)
 
 
 @no_full_gc
@@ -266,8 +285,8 @@ def count_macs(
     model: Any,
     *inputs: Any,
     kwargs: Mapping[str, Any] | None = None,
-    input_size: Sequence[Any] | None = None,
-    dtypes: Sequence[torch.dtype] | torch.dtype | None = None,
+    input_size: Sequence[Any] | Mapping[str, Any] | None = None,
+    dtypes: Sequence[torch.dtype | str] | torch.dtype | str | None = None,
     backward: bool = False,
     training: bool = False,
     allow_unsupported: bool = False,
@@ -314,6 +333,8 @@ def count_macs(
     case = model if isinstance(model, Case) else None
     if (case or isinstance(model, str)) and (inputs or kwargs or forward or input_size is not None):
         name = case.name if case else model
+        if others := [one for one in forward if one in ARGUMENTS]:
+            raise argument_error(name, others, ())
         raise ValueError(
             f"{name} is counted on the inputs that it takes; its lengths are words, T=128,B=2, or keywords"
         )
@@ -328,22 +349,22 @@ def count_macs(
             raise
     if case and not case.config.has_module:
         return count(case)
-    module, args, kwargs = resolve_call(model, inputs, {**(kwargs or {}), **forward}, input_size, dtypes)
+    given = {**(kwargs or {}), **forward}
+    module, args, keywords = resolve_call(model, inputs, given, input_size, dtypes)
     try:
-        trace = record(module, args, kwargs, backward=backward, training=training)
+        trace = record(module, args, keywords, backward=backward, training=training)
     except Exception as error:
-        if arrays := [leaf for leaf in tree_leaves((args, kwargs)) if _is_array(leaf)]:
+        if arrays := [leaf for leaf in tree_leaves((args, keywords)) if _is_array(leaf)]:
             reason = f"{type(arrays[0]).__name__}: {excerpt(error)}"
             raise TypeError(f"an input is an array, {reason}; torch.from_numpy(x) makes a tensor") from None
-        if input_size is not None or (inputs and _are_sizes(inputs[0] if len(inputs) == 1 else list(inputs))):
-            sizes = [tuple(tensor.shape) for tensor in args]
-            made = ", ".join(f"{size} of {str(one.dtype)}" for size, one in zip(sizes, args, strict=True))
-            error.add_note(
-                f"The inputs were made from sizes, {made}: the first number is the batch, without one {(1, *sizes[0])} "
-                "is meant; dtypes are the types."
-            )
+        if not args and not keywords and not isinstance(module, FunctionModule):
+            raise InputsMissing(module) from error
+        # what a factory or a program made itself is not from sizes
+        is_given = module is model or isinstance(module, FunctionModule)
+        if is_given and (hint := _hint(args, keywords, [*inputs, given])):
+            raise ValueError(f"{type(error).__name__}: {excerpt(error)}; {hint}") from error
         raise
-    found = count_contractions(trace, elementwise=elementwise, inputs=inputs_of(args, kwargs), **options)
+    found = count_contractions(trace, elementwise=elementwise, inputs=inputs_of(args, keywords), **options)
     return with_active_params(found, case.ledger) if case else found
 
 
@@ -369,13 +390,42 @@ class Parameters:
         """Parameters that require gradients."""
         return sum(one.trainable_params for one in self.modules)
 
-    def __getattr__(self, name: str) -> Any:
-        raise attribute_error(type(self), name)
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise AttributeError: what a count has needs inputs."""
+            if not name.startswith("_") and hasattr(Count, name):
+                raise AttributeError(
+                    f"{type(self).__name__} has no attribute {name!r}: the module did not run; what hc.count(model, x) "
+                    f"returns has .{name}"
+                )
+            raise attribute_error(type(self), name)
+
+    def to_dataframe(self, rows: str = module_tree.MODULES) -> "pandas.DataFrame":
+        """Return a row for each module, as that of a count: without outputs and MACs. ValueError for other rows."""
+        module_tree.check_rows(rows, [module_tree.MODULES])
+        return module_tree.dataframe(Ledger(()), self.modules)
+
+    def _table(self, depth: int | None) -> Table[module_tree.ModuleRow]:
+        return module_tree.parameters_table(self.name, self.modules, depth)
 
     def __str__(self) -> str:
-        return module_tree.text(module_tree.parameters_table(self.name, self.modules, self.depth))
+        return module_tree.text(self._table(self.depth))
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return notebook.page(self._table(None))
+
+
+COLUMNS = (
+    "input_size", "output_size", "num_params", "params_percent", "kernel_size", "groups", "mult_adds", "trainable",
+)  # fmt: skip
+"""Columns of torchinfo."""
+ROW_SETTINGS = ("ascii_only", "depth", "hide_recursive_layers", "var_names")
+"""What torchinfo prints in a row."""
+MODES = ("train", "eval", "same")
+"""Modes of torchinfo in which a module runs; the last is that of the module."""
 
 
 def summary(
@@ -383,7 +433,7 @@ def summary(
     *inputs: Any,
     depth: int | None = 3,
     input_data: Any = None,
-    verbose: int = 1,
+    verbose: int | None = 1,
     col_names: Any = None,
     col_width: int | None = None,
     row_settings: Any = None,
@@ -392,16 +442,32 @@ def summary(
     """Count as ``count_macs`` does; the result prints as a tree of ``depth`` levels, all of them for None.
 
     A module without inputs does not run: its parameters are printed. Of torchinfo's options, ``input_data`` are the
-    inputs, ``device`` must be that of the weights, and ``verbose``, ``col_names``, ``col_width`` and ``row_settings``
-    change nothing, as only the result prints, with every column. Raises TypeError for its other options.
+    inputs, ``device`` must be that of the weights, ``mode`` is "train", "eval" or "same", and ``verbose``,
+    ``col_names``, ``col_width``, ``row_settings`` and ``cache_forward_pass`` change nothing, as only the result prints,
+    with every column. Raises TypeError for its other options, ValueError for values that they do not have.
     """
+    if depth is not None and (not isinstance(depth, Integral) or isinstance(depth, bool) or depth < 0):
+        raise ValueError(f"depth={depth!r}: give a number of levels from 0 on, or None for all of them")
+    _check_choices("verbose", [verbose], (0, 1, 2, None))
+    _check_choices("col_names", col_names, COLUMNS)
+    _check_choices("row_settings", row_settings, ROW_SETTINGS)
     if _is_on(model, options.get("device")):
         del options["device"]
+    options = _without_torchinfo(model, options)
     if input_data is not None:
         inputs = (*inputs, *(input_data if isinstance(input_data, list | tuple) else [input_data]))
-    if isinstance(model, nn.Module) and not inputs and not options and not accepts(model.forward, (), {}):
+    has_inputs = inputs or options.keys() - {"training", "dtypes"}
+    if isinstance(model, nn.Module) and not has_inputs and not accepts(model.forward, (), {}):
         return Parameters(type(model).__name__, tuple(parameter_records(model)), depth)
     return count_macs(model, *inputs, **options).with_values(depth=depth)
+
+
+def _check_choices(name: str, values: Any, known: Sequence[Any]) -> None:
+    """Raise ValueError for a value, or one of several, that is not ``known``; None is no value."""
+    several = [values] if isinstance(values, str) else [getattr(one, "value", one) for one in values or ()]
+    for value in several:
+        if value not in known:
+            raise ValueError(f"{name}: unknown {value!r}; choose from {', '.join(map(str, known))}")
 
 
 def _is_on(model: Any, device: Any) -> bool:
@@ -412,25 +478,36 @@ def _is_on(model: Any, device: Any) -> bool:
     return named.type == weight.device.type and named.index in (None, weight.device.index)
 
 
-def assert_macs(model: Any, *inputs: Any, expected: str | int, **keywords: Any) -> None:
-    """Fail with an AssertionError that lists every product unless the model's MACs are exactly ``expected``.
+def _without_torchinfo(model: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options with torchinfo's ``mode`` as ``training``, unless they are inputs of the module itself."""
+    forward = model.forward if isinstance(model, nn.Module) else model
+    own = _unknown_keywords(forward, options) if callable(forward) else [*options]
+    rest = {name: value for name, value in options.items() if name != "cache_forward_pass" or name not in own}
+    if "mode" in own and "training" not in rest:
+        mode = rest.pop("mode")
+        _check_choices("mode", [mode], MODES)
+        mode = getattr(mode, "value", mode)
+        rest["training"] = mode == "train" or mode == "same" and getattr(model, "training", False)
+    return rest
 
-    ``inputs`` and keywords are count_macs'; ``expected`` is an integer, one with a unit, "1.8G", or an expression
-    in the names of the other keywords that are integers: ``T=128``. Of a name they are its input lengths too. Raises
-    ValueError for an expression that cannot be evaluated, TypeError for anything else, and what count_macs raises.
+
+def assert_macs(model: Any, *inputs: Any, expected: str | int | float, **keywords: Any) -> None:
+    """Fail with an AssertionError that lists every product unless the model's MACs are ``expected``.
+
+    ``inputs`` and keywords are count_macs'. An integer is exact, and so is an expression in the names of the other
+    keywords that are integers: ``T=128``. A number with a unit, "1.8G" or "1.8 GMACs", holds at its digits: MACs that
+    round to it; of "3.6 GFLOPs", the FLOPs. Of a name the keywords are its input lengths too. Raises ValueError for an
+    expression that cannot be evaluated, TypeError for anything else, and what count_macs raises.
     """
     __tracebackhide__ = True
     sizes = {name: value for name, value in keywords.items() if type(value) is int}
-    wanted = _expected(expected, sizes) if isinstance(expected, str) else expected
-    if not isinstance(wanted, Integral) or isinstance(wanted, bool):
-        raise TypeError(f"expected={expected!r}: give an integer or an expression")
+    wanted = _read_expected(expected, sizes)
     if isinstance(model, NAMED):
         sizes = {name: size for name, size in sizes.items() if LENGTH_OF_LETTER.get(name, name) not in LENGTHS}
     counted = count_macs(model, *inputs, **{name: keywords[name] for name in keywords.keys() - sizes.keys()})
-    if counted.macs != wanted:
-        less = f"{counted.macs - wanted:+,}"
+    if difference := wanted.difference(counted):
         which = f" ({counted.headline})" if counted.with_elementwise != counted.dispatched else ""
-        lines = [f"{counted.macs:,} multiply-accumulates{which}, expected {wanted:,} = {expected} ({less})"]
+        lines = [f"{counted.macs:,} multiply-accumulates{which}, expected {difference}"]
         for entry in merged(counted.ledger):
             sizes_text = " ".join(f"{letter}={size}" for letter, size in entry.dims.items())
             lines.append(f"  {entry.size:>15,}  {entry.path or '(model)'}  {entry.kind}  {entry.times} x {sizes_text}")
@@ -440,8 +517,67 @@ def assert_macs(model: Any, *inputs: Any, expected: str | int, **keywords: Any) 
         raise AssertionError("\n".join(lines))
 
 
-def _expected(text: str, sizes: Mapping[str, int]) -> Any:
+@dataclass(frozen=True)
+class ExactMacs:
+    """MACs that a count must have, as they were ``written``."""
+
+    macs: int
+    written: Any
+
+    def difference(self, counted: Count) -> str:
+        """Return what was expected and by how much ``counted`` differs; empty where it does not."""
+        less = counted.macs - self.macs
+        return f"{self.macs:,} = {self.written} ({less:+,})" if less else ""
+
+
+@dataclass(frozen=True)
+class PrintedCost:
+    """A rounded number of MACs or FLOPs, ``1.8G``, to which those of a count must round."""
+
+    text: str
+    figure: Figure
+
+    def difference(self, counted: Count) -> str:
+        """Return what was expected and how ``counted`` prints; empty where it prints so."""
+        amount = counted.flops if self.figure.name == "flops" else counted.macs
+        if self.figure.prints(Interval(Fraction(amount), Fraction(amount)), self.text):
+            return ""
+        printed = self.figure.interval(self.text)
+        low, high = ceil(printed.low), ceil(printed.high) - 1
+        unit = self.figure.head
+        printed_as = self.figure.text(amount, self.text)
+        return (
+            f"{self.text}: {low:,} to {high:,} {unit}, which are {self.text} {self.figure.digits} to its digits; "
+            f"{amount:,} {unit} are {printed_as}"
+        )
+
+
+def _read_expected(expected: Any, sizes: Mapping[str, int]) -> ExactMacs | PrintedCost:
+    """Return the cost that is ``expected``, at the ``sizes`` of an expression.
+
+    Raises ValueError for a text that is neither a number of MACs or FLOPs nor an expression, TypeError for others.
+    """
+    if isinstance(expected, str):
+        if is_printed(expected):
+            kind = measure(expected)
+            if kind not in ("", "MACs", "FLOPs"):
+                raise ValueError(f"expected={expected!r} is of {kind}: give MACs, as 1.8G or 1.8 GMACs, or FLOPs")
+            return PrintedCost(expected, QUANTITIES["flops" if kind == "FLOPs" else "macs"])
+        try:
+            macs = parse_int(expected.replace(",", ""))
+        except ValueError:
+            macs = evaluate(expected, sizes)
+        return ExactMacs(macs, expected)
+    if isinstance(expected, float) and expected.is_integer():
+        return ExactMacs(int(expected), expected)
+    if not isinstance(expected, Integral) or isinstance(expected, bool):
+        raise TypeError(f"expected={expected!r}: give an integer or an expression")
+    return ExactMacs(int(expected), expected)
+
+
+def is_printed(text: str) -> bool:
+    """Return whether a text is a number with an exponent, a unit, or what it is of, which holds at its digits."""
     try:
-        return parse_int(text)
+        return bool(read_number(text)[1] or measure(text))
     except ValueError:
-        return evaluate(text, sizes)
+        return False

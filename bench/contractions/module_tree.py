@@ -18,6 +18,8 @@ from headcount.bench.result import Row, Table, columns_of, shown
 from headcount.formulas.ledger import Entry, Ledger, flops
 
 if TYPE_CHECKING:
+    import pandas
+
     from headcount.bench.counting.result import Count
 
 WIDTH = 100
@@ -190,9 +192,7 @@ def _percent(macs: int | None, total: int) -> Fraction | None:
 
 def table(count: "Count", notes: Sequence[str], depth: int | None) -> Table[ModuleRow]:
     """Return the tree of a count's modules, ``depth`` levels deep (None for all), and its totals, then ``notes``."""
-    # a closed form has modules by their parameters alone
-    modules = count.modules or [ModuleRecord(path, "", params=own) for path, own in count.own_params.items()]
-    model, *inside = _rows(MODEL, [tree(count.products, modules)], depth, count.macs)
+    model, *inside = _rows(MODEL, [tree(count.products, count.modules_or_holders)], depth, count.macs)
     failures = [f"{count.label} is not its closed form: {count.disagreement}"] if count.disagreement else []
     rows = [replace(model, failures=failures), *inside]
     uncalled = count.uncalled or ()
@@ -214,6 +214,41 @@ def table(count: "Count", notes: Sequence[str], depth: int | None) -> Table[Modu
     return Table(
         "modules", count.name or MODEL, columns, rows, below=[*below, *failures, *notes], facts={"count": count}
     )
+
+
+PRODUCTS, MODULES = "products", "modules"
+"""Rows of a data frame."""
+
+
+def check_rows(rows: str, known: Sequence[str]) -> None:
+    """Raise ValueError for rows of a data frame that are not ``known``."""
+    if rows not in known:
+        raise ValueError(f"to_dataframe has no rows {rows!r}; choose from {', '.join(map(repr, known))}")
+
+
+def dataframe(ledger: Ledger, modules: Iterable[ModuleRecord]) -> "pandas.DataFrame":
+    """Return a row for each module: path, class, output, calls, params, MACs and their share in percent.
+
+    Parameters and MACs are with those of modules inside; what did not run has no MACs.
+    """
+    import pandas
+
+    root = tree(ledger, modules)
+    rows = []
+    for node in _nodes(root):
+        record, macs = node.record, node.macs if node.ran else None
+        share = _percent(macs, root.macs)
+        cells = (record.path, record.type, record.output, record.calls, node.params, macs)
+        rows.append((*cells, None if share is None else float(share)))
+    names = ["path", "type", "output", "calls", "params", "macs", "share"]
+    # integers that may be unknown
+    return pandas.DataFrame(rows, columns=names).astype({"macs": "Int64", "share": "float64"})
+
+
+def _nodes(node: Node) -> Iterator[Node]:
+    yield node
+    for inside in node.inside.values():
+        yield from _nodes(inside)
 
 
 def weights_by_type(params: int) -> str:

@@ -16,6 +16,7 @@ ATTRIBUTES = {
     **dict.fromkeys(("summary_list", "layers"), "modules"),
     **dict.fromkeys(("to_dict", "as_dict"), "to_json()"),
     **dict.fromkeys(("by_operator", "by_op"), "by_kind()"),
+    **dict.fromkeys(("total_output_bytes", "total_output", "output_size"), "to_dataframe('modules').output"),
     "get_flop_counts": "by_module()",
     **dict.fromkeys(("by_module_and_operator", "to_pandas", "to_df"), "to_dataframe()"),
     **{name: f"to_dataframe().{name}()" for name in ("to_csv", "to_latex", "to_html", "to_markdown", "to_string")},

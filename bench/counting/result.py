@@ -19,6 +19,7 @@ from headcount.formulas.ledger import MAC_KINDS, Ledger, at, flops, total_of
 from headcount.formulas.published.typed import from_data, to_data
 from headcount.formulas.rank import Transfer
 from headcount.formulas.summary import sizes
+from headcount.models.configs.suggest import did_you_mean
 
 if TYPE_CHECKING:
     import pandas
@@ -298,11 +299,16 @@ class Count:
         """Return multiply-accumulates by kind of product."""
         return self.products.group(lambda entry: entry.kind, of="size")
 
-    def to_dataframe(self) -> "pandas.DataFrame":
+    def to_dataframe(self, rows: str = module_tree.PRODUCTS) -> "pandas.DataFrame":
         """Return a row for each product: path, class, kind, sizes, times, macs, flops, share in percent and params.
 
-        Parameters are in the first row of their module, or in one of their own without a product.
+        Parameters are in the first row of their module, or in one of their own without a product. With
+        ``rows="modules"`` it is a row for each module, with those inside: path, class, output, calls, params, macs and
+        share. Raises ValueError for other rows.
         """
+        module_tree.check_rows(rows, [module_tree.PRODUCTS, module_tree.MODULES])
+        if rows == module_tree.MODULES:
+            return module_tree.dataframe(self.products, self.modules_or_holders)
         import pandas
 
         types = {module.path: module.type for module in self.modules or ()}
@@ -345,6 +351,21 @@ class Count:
             if name in data:
                 _check_sum(name, getattr(count, name), data[name])
         return count
+
+    @property
+    def modules_or_holders(self) -> Sequence[ModuleRecord]:
+        """The modules; of a closed form those that hold its parameters."""
+        return self.modules or [ModuleRecord(path, "", params=own) for path, own in self.own_params.items()]
+
+    def __getitem__(self, name: Any) -> Any:
+        """Raise TypeError, with what a module's numbers are called."""
+        paths = self.by_module()
+        path = name if name in paths else next(iter([*paths][1:]), "")
+        near = "" if name in paths else did_you_mean(str(name), paths)
+        raise TypeError(
+            f"a {type(self).__name__} has no [{name!r}]: .by_module()[{path!r}] are the MACs of a module, and "
+            f".to_dataframe('modules') has them all{near}"
+        )
 
     def _table(self, depth: int | None) -> "Table[module_tree.ModuleRow]":
         """Return the tree of modules with what is not counted below it."""
