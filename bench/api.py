@@ -33,7 +33,7 @@ from headcount.bench.counting.count import count
 from headcount.bench.counting.other_tools import ARGUMENTS, argument_error, attribute_error
 from headcount.bench.counting.result import Count
 from headcount.bench.counting.run import REPORT, count_contractions, inputs_of
-from headcount.bench.counting.sizes import keyword_sizes, make_inputs, positional_sizes
+from headcount.bench.counting.sizes import EXAMPLE, is_numbers, keyword_sizes, make_inputs, positional_sizes
 from headcount.bench.counting.tools import ModuleCall
 from headcount.bench.errors import excerpt
 from headcount.bench.output import notebook
@@ -148,7 +148,7 @@ class InputsMissing(TypeError):
     def __init__(self, module: nn.Module) -> None:
         names = ", ".join(inspect.signature(module.forward).parameters)
         super().__init__(
-            f"{type(module).__name__} takes {names}: give tensors, or sizes, as hc.count(model, (1, 3, 224, 224))"
+            f"{type(module).__name__} takes {names}: give tensors, or sizes, as hc.count(model, {EXAMPLE})"
         )
 
 
@@ -250,16 +250,22 @@ def unpack(module: nn.Module, inputs: Sequence[Any], kwargs: dict[str, Any]) -> 
 
 
 def _hint(args: Sequence[Any], kwargs: Mapping[str, Any], given: Any) -> str:
-    """Return what may be wrong with inputs that a module does not run on: made from sizes that were ``given``, or a
-    list; empty where they are neither."""
-    tensors = [leaf for leaf in tree_leaves((tuple(args), dict(kwargs))) if isinstance(leaf, Tensor)]
+    """Return what may be wrong with the inputs of a module that does not run on them; empty where nothing is seen.
+
+    Where none that was ``given`` is a tensor, tensors were made from sizes.
+    """
+    tensors = [leaf for leaf in tree_leaves((list(args), dict(kwargs))) if isinstance(leaf, Tensor)]
     if tensors and not any(isinstance(leaf, Tensor) for leaf in tree_leaves(given)):
         sizes = [tuple(tensor.shape) for tensor in tensors]
         made = ", ".join(f"{size} of {one.dtype}" for size, one in zip(sizes, tensors, strict=True))
         return (
             f"the inputs were made from sizes, {made}: the first number is the batch, without one {(1, *sizes[0])} is "
-            "meant; dtypes are the types"
+            "meant; dtypes are the types, ['long'] of ids"
         )
+    if not tensors:
+        return f"no input is a tensor: give tensors, or sizes, as hc.count(model, {EXAMPLE})"
+    if any(map(is_numbers, (*args, *kwargs.values()))):
+        return "a size stands for an input where no other is a tensor: give tensors alone, or sizes alone"
     if len(args) == 1 and isinstance(args[0], list):
         return "the input is a list: inputs stand behind each other, hc.count(model, x, y)"
     return ""
@@ -360,7 +366,7 @@ def count_macs(
         if not args and not keywords and not isinstance(module, FunctionModule):
             raise InputsMissing(module) from error
         # what a factory or a program made itself is not from sizes
-        is_given = module is model or isinstance(module, FunctionModule)
+        is_given = module is model
         if is_given and (hint := _hint(args, keywords, [*inputs, given])):
             raise ValueError(f"{type(error).__name__}: {excerpt(error)}; {hint}") from error
         raise
@@ -394,7 +400,7 @@ class Parameters:
 
         def __getattr__(self, name: str) -> Any:
             """Raise AttributeError: what a count has needs inputs."""
-            if not name.startswith("_") and hasattr(Count, name):
+            if not name.startswith("_") and name in (*dir(Count), *Count.__dataclass_fields__):
                 raise AttributeError(
                     f"{type(self).__name__} has no attribute {name!r}: the module did not run; what hc.count(model, x) "
                     f"returns has .{name}"
@@ -451,21 +457,23 @@ def summary(
     _check_choices("verbose", [verbose], (0, 1, 2, None))
     _check_choices("col_names", col_names, COLUMNS)
     _check_choices("row_settings", row_settings, ROW_SETTINGS)
+    if col_width is not None and not isinstance(col_width, Integral):
+        raise ValueError(f"col_width={col_width!r}: give a number of characters")
     if _is_on(model, options.get("device")):
         del options["device"]
     options = _without_torchinfo(model, options)
     if input_data is not None:
         inputs = (*inputs, *(input_data if isinstance(input_data, list | tuple) else [input_data]))
-    has_inputs = inputs or options.keys() - {"training", "dtypes"}
-    if isinstance(model, nn.Module) and not has_inputs and not accepts(model.forward, (), {}):
+    try:
+        return count_macs(model, *inputs, **options).with_values(depth=depth)
+    except InputsMissing:
         return Parameters(type(model).__name__, tuple(parameter_records(model)), depth)
-    return count_macs(model, *inputs, **options).with_values(depth=depth)
 
 
 def _check_choices(name: str, values: Any, known: Sequence[Any]) -> None:
     """Raise ValueError for a value, or one of several, that is not ``known``; None is no value."""
-    several = [values] if isinstance(values, str) else [getattr(one, "value", one) for one in values or ()]
-    for value in several:
+    several = values if isinstance(values, list | tuple | set | frozenset) else [] if values is None else [values]
+    for value in (getattr(one, "value", one) for one in several):
         if value not in known:
             raise ValueError(f"{name}: unknown {value!r}; choose from {', '.join(map(str, known))}")
 

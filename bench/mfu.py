@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.utils._pytree import tree_leaves
 
-from headcount.bench.api import OPTIONS, count_macs, named_model, resolve_call
+from headcount.bench.api import OPTIONS, InputsMissing, count_macs, named_model, resolve_call
 from headcount.bench.case import Case
 from headcount.bench.column import DASH
 from headcount.bench.counting.other_tools import argument_error
@@ -230,7 +230,13 @@ def _count(model: Any, sample: tuple, forward: dict[str, Any]) -> "Case | Count"
     if isinstance(model, Case) and not sample and not forward:
         return model
     if not isinstance(model, Count):
-        return count_macs(model, *sample, **forward)
+        try:
+            return count_macs(model, *sample, **forward)
+        except InputsMissing:
+            raise UsageError(
+                f"no sample: give {type(model).__name__} inputs as long as in training, hc.MFU(model, ids, peak=…), or "
+                "their sizes, (8, 2048)"
+            ) from None
     if unknown := [name for name, value in forward.items() if not isinstance(value, Tensor)]:
         raise argument_error("MFU", unknown, inspect.signature(MFU).parameters)
     given, ran = ([line.partition(": ")[2] for line in lines] for lines in (inputs_of(sample, forward), model.inputs))

@@ -359,8 +359,8 @@ class Count:
 
     def __getitem__(self, name: Any) -> Any:
         """Raise TypeError, with what a module's numbers are called."""
-        paths = self.by_module()
-        path = name if name in paths else next(iter([*paths][1:]), "")
+        paths = [*self.by_module()]
+        path = name if name in paths else next(iter(paths[1:]), "")
         near = "" if name in paths else did_you_mean(str(name), paths)
         raise TypeError(
             f"a {type(self).__name__} has no [{name!r}]: .by_module()[{path!r}] are the MACs of a module, and "

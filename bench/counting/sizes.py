@@ -33,7 +33,7 @@ def _is_whole(part: Any) -> bool:
     return isinstance(part, Integral) and not isinstance(part, bool)
 
 
-def _is_numbers(value: Any) -> bool:
+def is_numbers(value: Any) -> bool:
     """Return whether ``value`` is a tuple or a list of numbers, which no module takes as data."""
     return (
         isinstance(value, tuple | list)
@@ -50,13 +50,13 @@ def positional_sizes(model: Any, inputs: Sequence[Any]) -> Sequence[Any] | None:
     """
     only = inputs[0] if len(inputs) == 1 else None
     given = only if only is not None else list(inputs)
-    several = isinstance(given, list) and all(isinstance(one, tuple) for one in given)
-    sizes = list(given) if several else [given]
     is_module = isinstance(model, nn.Module)
+    several = isinstance(given, list | tuple if is_module else list) and all(isinstance(one, tuple) for one in given)
+    sizes = list(given) if several else [given]
     if not is_module:
         return given if sizes and all(isinstance(one, tuple) and one and is_size(one) for one in sizes) else None
     _refuse_text(only)
-    if sizes and all(isinstance(one, tuple) or one is only for one in sizes) and all(map(_is_numbers, sizes)):
+    if sizes and all(isinstance(one, tuple) or one is only for one in sizes) and all(map(is_numbers, sizes)):
         _check(sizes)
         return given
     return None
@@ -71,7 +71,7 @@ def keyword_sizes(model: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any]) 
     if not isinstance(model, nn.Module) or any(isinstance(leaf, Tensor) for leaf in leaves):
         return {}
     named = {name: value for name, value in kwargs.items() if not SETTINGS.search(name)}
-    sizes = {name: value for name, value in named.items() if _is_numbers(value)}
+    sizes = {name: value for name, value in named.items() if is_numbers(value)}
     _check(sizes.values())
     return sizes
 

@@ -18,6 +18,7 @@ import headcount as hc
 from headcount.__main__ import main
 from headcount.bench.case import Case
 from headcount.bench.counting.other_tools import ARGUMENTS, ATTRIBUTES
+from headcount.bench.errors import UsageError
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.targets import read
 
@@ -171,7 +172,7 @@ def test_failed_run_of_sizes_names_them():
         hc.count(torch.nn.BatchNorm2d(3), (3, 5, 7))
     assert str(caught.value).endswith(
         "; the inputs were made from sizes, (3, 5, 7) of torch.float32: the first number is the batch, without one "
-        "(1, 3, 5, 7) is meant; dtypes are the types"
+        "(1, 3, 5, 7) is meant; dtypes are the types, ['long'] of ids"
     )
     assert type(caught.value.__cause__) is ValueError
     with pytest.raises(ValueError, match="^expected 4D input[^;]*$"):
@@ -405,6 +406,219 @@ def test_configuration_of_a_preset_is_its_name(name, lengths):
             hc.count(model, image_size=3)
     with pytest.raises(TypeError, match="takes no num_layers"):
         hc.count(hc.preset(name), num_layers=2)
+
+
+class Ids(nn.Module):
+    """An embedding and a projection, which read ids or floating-point numbers by name, as transformers do."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.proj = nn.Embedding(11, D), nn.Linear(D, H)
+
+    def forward(self, input_ids=None, attention_mask=None, inputs_embeds=None, shape=None):
+        if inputs_embeds is None and input_ids is None:
+            raise ValueError("exactly one")
+        x = self.table(input_ids) if inputs_embeds is None else inputs_embeds
+        if attention_mask is not None:
+            x = x * attention_mask[..., None]
+        return self.proj(x)
+
+
+class Both(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.proj = nn.Linear(D, H)
+
+    def forward(self, x, y):
+        return self.proj(x) + self.proj(y)
+
+
+class Total(nn.Module):
+    def forward(self, images):
+        return sum(one @ one.T for one in images)
+
+
+@pytest.mark.parametrize("dtypes", [
+    torch.long, [torch.long], "long", ["long"], ["torch.LongTensor"], [torch.LongTensor], "torch.int64", ["int64"],
+    [int], [numpy.int64], ("int32",), ["torch.cuda.LongTensor"],
+], ids=range(12))  # fmt: skip
+def test_types_have_names(dtypes):
+    for call in (hc.count, hc.summary):
+        assert call(Ids(), input_size=(B, 2), dtypes=dtypes).macs == call(Ids(), (B, 2), dtypes=dtypes).macs == 2 * MACS
+
+
+@pytest.mark.parametrize("dtypes", [["longg"], "randn", [None], [3], ["nn"], [numpy.str_]])
+def test_unknown_type_is_one_line(dtypes):
+    with pytest.raises(ValueError, match=r"^dtypes: .* is no type; write torch.long or 'long'") as caught:
+        hc.count(Ids(), (B, 2), dtypes=dtypes)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("call", [hc.count, hc.summary, hc.lock], ids=["count", "summary", "lock"])
+@pytest.mark.parametrize("inputs, keywords, macs", [
+    ((), {"input_ids": (B, 2)}, 2 * MACS), ((), {"input_ids": [B, 2]}, 2 * MACS),
+    ((), {"input_ids": torch.Size((B, 2)), "attention_mask": (B, 2)}, 2 * MACS),
+    ((), {"inputs_embeds": (B, D)}, MACS), (({"input_ids": (B, 2)},), {}, 2 * MACS),
+    (({"inputs_embeds": (B, D)},), {}, MACS), ((), {"input_size": {"input_ids": (B, 2)}}, 2 * MACS),
+    ((), {"input_size": {"inputs_embeds": (B, D)}, "dtypes": ["float32"]}, MACS),
+    ((), {"kwargs": {"input_ids": (B, 2)}}, 2 * MACS), (([B, 2],), {}, 2 * MACS),
+    (((B, 2),), {"shape": (1, 2)}, 2 * MACS),
+    ((numpy.ones((B, 2)).shape,), {}, 2 * MACS), (((numpy.int64(B), 2),), {}, 2 * MACS), ((((B, 2),),), {}, 2 * MACS),
+    (((B, 2),), {"attention_mask": (B, 2)}, 2 * MACS),
+], ids=range(15))  # fmt: skip
+def test_sizes_are_inputs_in_any_place(call, inputs, keywords, macs):
+    assert call(Ids(), *inputs, **keywords).macs == macs
+
+
+@pytest.mark.parametrize("size", [
+    (B, -D), (B, 5.0), (0, D), (B, 0), [B, -D], [0, D], (B, float("nan")), (-1, D), (B, Fraction(5)),
+], ids=str)  # fmt: skip
+def test_numbers_that_are_no_size_are_refused(size):
+    for inputs, keywords in (((size,), {}), ((), {"x": size}), (({"x": size},), {}), (([size, (B, D)],), {})):
+        if inputs and isinstance(inputs[0], list) and isinstance(size, list):
+            continue
+        with pytest.raises(ValueError, match="is no size: give whole numbers from 1 on, the batch first"):
+            hc.count(Net(), *inputs, **keywords)
+    with pytest.raises(ValueError, match=r"^input_size=[^\n]*: give \(1, 3, 224, 224\)"):
+        hc.count(Net(), input_size=size)
+
+
+@pytest.mark.parametrize("inputs", [
+    ("3,5",), ("3x5",), ("(3, 5)",), ("[3, 5]",), (5,), (3, 5), ((),), ((True, 5),), ((3, "5"),), ([[3, 5]],), ([],),
+    ([3, 5], [3, 5]), (None,),
+], ids=str)  # fmt: skip
+def test_inputs_without_a_tensor_are_one_line(inputs):
+    with pytest.raises((ValueError, TypeError), match=r"\(1, 3, 224, 224\)") as caught:
+        hc.count(Net(), *inputs)
+    assert "\n" not in str(caught.value)
+
+
+def test_size_beside_a_tensor_is_one_line():
+    with pytest.raises(ValueError, match="give tensors alone, or sizes alone$"):
+        hc.count(Ids(), input_ids=torch.zeros(B, 2).long(), attention_mask=(B, 2))
+
+
+def test_empty_tensor_is_counted():
+    assert hc.count(Net(), torch.ones(0, D)).macs == 0
+
+
+def test_list_of_inputs_is_theirs_where_forward_takes_several():
+    for given in ([X, X], (X, X), [{"x": X, "y": X}], {"x": X, "y": X}, [(B, D), (B, D)]):
+        assert hc.summary(Both(), given).macs == hc.summary(Both(), input_data=given).macs == 2 * MACS
+    assert hc.summary(Net(), [{"x": X}]).macs == MACS
+    # a list that is the input
+    assert hc.count(Total(), [X, X]).macs == 2 * B * B * D
+    with pytest.raises(ValueError, match="the input is a list: inputs stand behind each other, hc.count"):
+        hc.count(Net(), [X])
+
+
+@pytest.mark.parametrize("options", [
+    {"depth": "all"}, {"depth": -1}, {"depth": 1.5}, {"depth": True}, {"verbose": "loud"}, {"verbose": 3},
+    {"col_names": ["macs"]}, {"col_names": "macs"}, {"col_names": 3}, {"row_settings": ["deep"]}, {"mode": "evaluate"},
+    {"col_width": "wide"},
+], ids=str)  # fmt: skip
+def test_wrong_values_of_summary_are_one_line(options):
+    ((name, value),) = options.items()
+    shown = value[0] if isinstance(value, list) else value
+    with pytest.raises(ValueError, match=f"^{name}.*{shown}.*(choose from|give a number)") as caught:
+        hc.summary(Net(), X, **options)
+    assert "\n" not in str(caught.value)
+
+
+class Mode(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.proj = nn.Linear(D, H)
+
+    def forward(self, x):
+        return self.proj(x) if self.training else x
+
+
+@pytest.mark.parametrize("mode, trains", [("train", True), ("eval", False), ("same", True)])
+def test_mode_of_summary_is_that_of_the_run(mode, trains):
+    assert hc.summary(Mode(), X, mode=mode, cache_forward_pass=True).macs == MACS * trains
+    assert hc.summary(Mode().eval(), X, mode="same").macs == 0
+
+    class Own(nn.Module):
+        def forward(self, x, mode):
+            return x @ x.T if mode == "dot" else x
+
+    assert hc.summary(Own(), X, mode="dot").macs == B * B * D
+
+
+@pytest.mark.parametrize(
+    "options", [{"depth": 1}, {"depth": None}, {"verbose": 0}, {"mode": "eval"}, {"device": "cpu"}]
+)
+@pytest.mark.parametrize("name", ["llama3-8b", "mha:h=2,d_m=8", hc.preset("moa-8K8E128D")], ids=range(3))
+def test_option_of_another_tool_beside_a_name_is_one_line(name, options):
+    ((option, _),) = options.items()
+    with pytest.raises(TypeError, match=f"takes no {option}; {re.escape(ARGUMENTS[option])}$"):
+        hc.count(name, T=5, **options)
+
+
+def test_run_without_inputs_names_them():
+    for call in (hc.count, hc.lock):
+        with pytest.raises(TypeError, match=r"^Ids takes input_ids, .*: give tensors, or sizes, as hc.count\(model, "):
+            call(Ids())
+    with pytest.raises(UsageError, match="^no sample: give Ids inputs as long as in training, hc.MFU"):
+        hc.MFU(Ids(), peak="1T")
+    assert hc.summary(Ids()).params == 11 * D + D * H + H
+
+    class Constant(nn.Module):
+        def forward(self):
+            return torch.ones(B, D) @ torch.ones(D, H)
+
+    assert hc.count(Constant()).macs == hc.summary(Constant()).macs == MACS
+
+
+def test_parameters_have_what_a_count_has():
+    found, counted = hc.summary(Both()), hc.count(Both(), X, X)
+    page = found._repr_html_()
+    assert page.startswith('<div class="headcount">') and "Linear" in page and "the module did not run" in page
+    rows = found.to_dataframe()
+    assert rows.equals(found.to_dataframe("modules")) and list(rows.columns) == list(
+        counted.to_dataframe("modules").columns
+    )
+    assert list(rows["params"]) == [D * H + H] * 2 and rows["macs"].isna().all()
+    for name in ("macs", "flops", "ledger", "by_module", "bytes_moved"):
+        with pytest.raises(
+            AttributeError, match=rf"the module did not run; what hc.count\(model, x\) returns has .{name}$"
+        ):
+            getattr(found, name)
+    with pytest.raises(ValueError, match="no rows 'products'; choose from 'modules'$"):
+        found.to_dataframe("products")
+
+
+def test_data_frame_of_modules():
+    model = nn.Sequential(Both(), nn.Sequential(nn.ReLU(), nn.Linear(H, 2, bias=False)))
+    model[0].forward = lambda x: model[0].proj(x) + model[0].proj(x)
+    model.add_module("unused", nn.Linear(2, 2))
+    model.forward = lambda x: model[1](model[0](x))
+    rows = hc.count(model, X).to_dataframe("modules").set_index("path")
+    last, own = B * H * 2, 2 * MACS
+    assert rows["macs"].dropna().to_dict() == {
+        "": own + last,
+        "0": own,
+        "0.proj": own,
+        "1": last,
+        "1.0": 0,
+        "1.1": last,
+    }
+    assert rows["params"].to_dict() == {
+        "": D * H + H + 2 * H + 6, "0": D * H + H, "0.proj": D * H + H, "1": 2 * H, "1.0": 0, "1.1": 2 * H, "unused": 6,
+    }  # fmt: skip
+    assert rows["calls"]["0.proj"] == 2 and rows["output"]["1.1"] == f"{B}x2" and rows["type"]["1.0"] == "ReLU"
+    assert rows["share"]["1"] == pytest.approx(100 * last / (own + last))
+    with pytest.raises(ValueError, match="no rows 'layers'; choose from 'products', 'modules'$"):
+        hc.count(Net(), X).to_dataframe("layers")
+
+
+@pytest.mark.parametrize("path", ["proj", "prooj", "", 0, slice(2)])
+def test_count_by_a_path_names_what_has_it(path):
+    counted = hc.count(Net(), X)
+    with pytest.raises(TypeError, match=r"\.by_module\(\)\[.*\] are the MACs of a module, and .to_dataframe") as caught:
+        counted[path]
+    assert "\n" not in str(caught.value) and ("did you mean proj?" in str(caught.value)) == (path == "prooj")
 
 
 @pytest.mark.parametrize("size, types", [(5, None), ("1,3", None), ((B, 1.5), None), ((B, D), [torch.long] * 2)])
