@@ -31,7 +31,7 @@ from headcount.bench.contractions.modules import ModuleRecord, parameter_records
 from headcount.bench.counting.agreement import with_active_params
 from headcount.bench.counting.count import count
 from headcount.bench.counting.other_tools import ARGUMENTS, argument_error, attribute_error
-from headcount.bench.counting.result import Count
+from headcount.bench.counting.result import MODULES, Count, check_rows, module_frame
 from headcount.bench.counting.run import REPORT, count_contractions, inputs_of
 from headcount.bench.counting.sizes import EXAMPLE, is_numbers, keyword_sizes, make_inputs, positional_sizes
 from headcount.bench.counting.tools import ModuleCall
@@ -304,8 +304,10 @@ def count_macs(
     """Run ``model(*inputs, **kwargs)`` once and count every contraction: ``.macs``, ``.ledger``, ``.audit``.
 
     Other keywords go to ``forward`` (``input_ids=ids``); ``kwargs`` holds those whose names are options here. A single
-    mapping, as a tokenizer's result, or tuple is unpacked. ``input_size`` makes the inputs: ``(1, 3, 224, 224)``, or a
-    list of sizes, with their ``dtypes``; it may be the only input. ``model`` may also be a function, a
+    mapping, as a tokenizer's result, or tuple is unpacked, a list where ``forward`` takes several inputs.
+    ``input_size`` makes the inputs: ``(1, 3, 224, 224)``, a list of sizes or sizes by name, with their ``dtypes``,
+    ``[torch.long]`` or ``["long"]``. Where no input is a tensor, sizes may stand in their places: ``count(model,
+    input_ids=(2, 16))``. ``model`` may also be a function, a
     ``torch.export.ExportedProgram`` (with its example inputs), a function of settings that returns (module, inputs),
     the name of a preset or a layer, ``"llama3-8b,T=1024"``, what hc.preset returns, or the path of a configuration,
     ``"config.json,T=1024"``, which is counted in a separate process; sizes may be keywords too: ``count("llama3-8b",
@@ -351,6 +353,9 @@ def count_macs(
         try:
             return count(parse_target(model, Namespace(set=[], input=[], backward=backward, **chosen)))
         except Exception as error:
+            words = [word.partition("=")[0] for word in split(model)[1]]
+            if others := [word for word in words if word in ARGUMENTS and word in str(error)]:
+                raise argument_error(model, others, ()) from None
             error.args = tuple(_in_python(part) if isinstance(part, str) else part for part in error.args)
             raise
     if case and not case.config.has_module:
@@ -407,10 +412,10 @@ class Parameters:
                 )
             raise attribute_error(type(self), name)
 
-    def to_dataframe(self, rows: str = module_tree.MODULES) -> "pandas.DataFrame":
+    def to_dataframe(self, rows: str = MODULES) -> "pandas.DataFrame":
         """Return a row for each module, as that of a count: without outputs and MACs. ValueError for other rows."""
-        module_tree.check_rows(rows, [module_tree.MODULES])
-        return module_tree.dataframe(Ledger(()), self.modules)
+        check_rows(rows, [MODULES])
+        return module_frame(Ledger(()), self.modules)
 
     def _table(self, depth: int | None) -> Table[module_tree.ModuleRow]:
         return module_tree.parameters_table(self.name, self.modules, depth)

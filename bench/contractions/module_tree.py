@@ -18,8 +18,6 @@ from headcount.bench.result import Row, Table, columns_of, shown
 from headcount.formulas.ledger import Entry, Ledger, flops
 
 if TYPE_CHECKING:
-    import pandas
-
     from headcount.bench.counting.result import Count
 
 WIDTH = 100
@@ -176,17 +174,17 @@ def _rows(label: str, nodes: Sequence[Node], depth: int | None, total: int, leve
     record = node.record
     calls = f" ({record.calls} calls)" if record.calls > 1 else ""
     macs = times * node.macs if node.ran else None
-    yield ModuleRow(level, label, record.type + calls, record.output, times * node.params, macs, _percent(macs, total))
+    yield ModuleRow(level, label, record.type + calls, record.output, times * node.params, macs, percent(macs, total))
     children = node.children() if depth is None or level < depth else ()
     if children:
         for kind, own in node.own.items():
             macs = times * own
-            yield ModuleRow(level + 1, f"({kind})", "", "", None, macs, _percent(macs, total))
+            yield ModuleRow(level + 1, f"({kind})", "", "", None, macs, percent(macs, total))
     for name, same in children:
         yield from _rows(name, same * times, depth, total, level + 1)
 
 
-def _percent(macs: int | None, total: int) -> Fraction | None:
+def percent(macs: int | None, total: int) -> Fraction | None:
     return Fraction(100 * macs, total) if macs is not None and total else None
 
 
@@ -216,39 +214,11 @@ def table(count: "Count", notes: Sequence[str], depth: int | None) -> Table[Modu
     )
 
 
-PRODUCTS, MODULES = "products", "modules"
-"""Rows of a data frame."""
-
-
-def check_rows(rows: str, known: Sequence[str]) -> None:
-    """Raise ValueError for rows of a data frame that are not ``known``."""
-    if rows not in known:
-        raise ValueError(f"to_dataframe has no rows {rows!r}; choose from {', '.join(map(repr, known))}")
-
-
-def dataframe(ledger: Ledger, modules: Iterable[ModuleRecord]) -> "pandas.DataFrame":
-    """Return a row for each module: path, class, output, calls, params, MACs and their share in percent.
-
-    Parameters and MACs are with those of modules inside; what did not run has no MACs.
-    """
-    import pandas
-
-    root = tree(ledger, modules)
-    rows = []
-    for node in _nodes(root):
-        record, macs = node.record, node.macs if node.ran else None
-        share = _percent(macs, root.macs)
-        cells = (record.path, record.type, record.output, record.calls, node.params, macs)
-        rows.append((*cells, None if share is None else float(share)))
-    names = ["path", "type", "output", "calls", "params", "macs", "share"]
-    # integers that may be unknown
-    return pandas.DataFrame(rows, columns=names).astype({"macs": "Int64", "share": "float64"})
-
-
-def _nodes(node: Node) -> Iterator[Node]:
+def nodes(node: Node) -> Iterator[Node]:
+    """Iterate over a module and all modules inside, each before its own."""
     yield node
     for inside in node.inside.values():
-        yield from _nodes(inside)
+        yield from nodes(inside)
 
 
 def weights_by_type(params: int) -> str:

@@ -1,7 +1,7 @@
 """``Count``: what one run of a target costs, or its closed form. Imports no torch."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from math import prod
@@ -30,6 +30,35 @@ if TYPE_CHECKING:
 DISPATCHED, WITH_ELEMENTWISE = "matrix products and convolutions", "elementwise products included"
 WRITTEN_ELEMENTWISE = "elementwise_contraction"
 """Kind of a contraction that is written as an elementwise product and a sum."""
+
+
+PRODUCTS, MODULES = "products", "modules"
+"""Rows of a data frame."""
+
+
+def check_rows(rows: str, known: Sequence[str]) -> None:
+    """Raise ValueError for rows of a data frame that are not ``known``."""
+    if rows not in known:
+        raise ValueError(f"to_dataframe has no rows {rows!r}; choose from {', '.join(map(repr, known))}")
+
+
+def module_frame(ledger: Ledger, modules: Iterable[ModuleRecord]) -> "pandas.DataFrame":
+    """Return a row for each module: path, class, output, calls, params, MACs and their share in percent.
+
+    Parameters and MACs are with those of modules inside; what did not run has no MACs.
+    """
+    import pandas
+
+    root = module_tree.tree(ledger, modules)
+    rows = []
+    for node in module_tree.nodes(root):
+        record, macs = node.record, node.macs if node.ran else None
+        share = module_tree.percent(macs, root.macs)
+        cells = (record.path, record.type, record.output, record.calls, node.params, macs)
+        rows.append((*cells, None if share is None else float(share)))
+    names = ["path", "type", "output", "calls", "params", "macs", "share"]
+    # integers that may be unknown
+    return pandas.DataFrame(rows, columns=names).astype({"macs": "Int64", "share": "float64"})
 
 
 @dataclass(frozen=True)
@@ -299,27 +328,27 @@ class Count:
         """Return multiply-accumulates by kind of product."""
         return self.products.group(lambda entry: entry.kind, of="size")
 
-    def to_dataframe(self, rows: str = module_tree.PRODUCTS) -> "pandas.DataFrame":
+    def to_dataframe(self, rows: str = PRODUCTS) -> "pandas.DataFrame":
         """Return a row for each product: path, class, kind, sizes, times, macs, flops, share in percent and params.
 
         Parameters are in the first row of their module, or in one of their own without a product. With
         ``rows="modules"`` it is a row for each module, with those inside: path, class, output, calls, params, macs and
         share. Raises ValueError for other rows.
         """
-        module_tree.check_rows(rows, [module_tree.PRODUCTS, module_tree.MODULES])
-        if rows == module_tree.MODULES:
-            return module_tree.dataframe(self.products, self.modules_or_holders)
+        check_rows(rows, [PRODUCTS, MODULES])
+        if rows == MODULES:
+            return module_frame(self.products, self.modules_or_holders)
         import pandas
 
         types = {module.path: module.type for module in self.modules or ()}
-        params, rows = self.own_params, []
+        params, cells = self.own_params, []
         for entry in self.products:
             share = 100 * entry.size / self.ledger.macs if self.ledger.macs else None
             values = (entry.path, entry.kind, sizes(entry), entry.times, entry.size, flops(entry.size), share)
-            rows.append((*values, types.get(entry.path, ""), params.pop(entry.path, 0)))
-        rows += [(path, "", "", 0, 0, 0, 0.0, types.get(path, ""), own) for path, own in params.items()]
+            cells.append((*values, types.get(entry.path, ""), params.pop(entry.path, 0)))
+        cells += [(path, "", "", 0, 0, 0, 0.0, types.get(path, ""), own) for path, own in params.items()]
         names = ["path", "kind", "sizes", "times", "macs", "flops", "share", "type", "params"]
-        return pandas.DataFrame(rows, columns=names)
+        return pandas.DataFrame(cells, columns=names)
 
     def with_values(self, **values: Any) -> "Count":
         """Return this count with some other values; unlike dataclasses.replace it finds no others meanwhile."""
