@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
-from numbers import Integral
+from numbers import Integral, Real
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
@@ -249,12 +249,13 @@ def unpack(module: nn.Module, inputs: Sequence[Any], kwargs: dict[str, Any]) -> 
     return unpacked if accepts(module.forward, *unpacked) else (args, kwargs)
 
 
-def _hint(args: Sequence[Any], kwargs: Mapping[str, Any], given: Any) -> str:
+def _hint(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], given: Any) -> str:
     """Return what may be wrong with the inputs of a module that does not run on them; empty where nothing is seen.
 
     Where none that was ``given`` is a tensor, tensors were made from sizes.
     """
-    tensors = [leaf for leaf in tree_leaves((list(args), dict(kwargs))) if isinstance(leaf, Tensor)]
+    leaves = tree_leaves((list(args), dict(kwargs)))
+    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
     if tensors and not any(isinstance(leaf, Tensor) for leaf in tree_leaves(given)):
         sizes = [tuple(tensor.shape) for tensor in tensors]
         made = ", ".join(f"{size} of {one.dtype}" for size, one in zip(sizes, tensors, strict=True))
@@ -262,7 +263,10 @@ def _hint(args: Sequence[Any], kwargs: Mapping[str, Any], given: Any) -> str:
             f"the inputs were made from sizes, {made}: the first number is the batch, without one {(1, *sizes[0])} is "
             "meant; dtypes are the types, ['long'] of ids"
         )
-    if not tensors:
+    if isinstance(module, FunctionModule):
+        # it may take anything
+        return ""
+    if all(isinstance(leaf, Real | str | None) for leaf in leaves):
         return f"no input is a tensor: give tensors, or sizes, as hc.count(model, {EXAMPLE})"
     if any(map(is_numbers, (*args, *kwargs.values()))):
         return "a size stands for an input where no other is a tensor: give tensors alone, or sizes alone"
@@ -371,8 +375,8 @@ def count_macs(
         if not args and not keywords and not isinstance(module, FunctionModule):
             raise InputsMissing(module) from error
         # what a factory or a program made itself is not from sizes
-        is_given = module is model
-        if is_given and (hint := _hint(args, keywords, [*inputs, given])):
+        is_given = module is model or isinstance(module, FunctionModule)
+        if is_given and (hint := _hint(module, args, keywords, [*inputs, given])):
             raise ValueError(f"{type(error).__name__}: {excerpt(error)}; {hint}") from error
         raise
     found = count_contractions(trace, elementwise=elementwise, inputs=inputs_of(args, keywords), **options)

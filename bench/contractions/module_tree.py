@@ -185,6 +185,7 @@ def _rows(label: str, nodes: Sequence[Node], depth: int | None, total: int, leve
 
 
 def percent(macs: int | None, total: int) -> Fraction | None:
+    """Return ``macs`` in percent of a ``total``; None where either is unknown or the total is 0."""
     return Fraction(100 * macs, total) if macs is not None and total else None
 
 

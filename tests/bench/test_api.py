@@ -493,6 +493,20 @@ def test_inputs_without_a_tensor_are_one_line(inputs):
     assert "\n" not in str(caught.value)
 
 
+def test_error_of_other_inputs_is_theirs():
+    class Wrapped(nn.Module):
+        def forward(self, one):
+            raise KeyError("mine")
+
+    for model, given in ((Wrapped(), object()), (Wrapped().forward, 5), (Wrapped(), X), (lambda n: [][n], 5)):
+        with pytest.raises(LookupError) as caught:
+            hc.count(model, given)
+        assert "tensor" not in str(caught.value)
+    # a function of sizes
+    with pytest.raises(ValueError, match=r"the inputs were made from sizes, \(3, 5\) of torch.float32"):
+        hc.count(lambda x: x @ x, (3, 5))
+
+
 def test_size_beside_a_tensor_is_one_line():
     with pytest.raises(ValueError, match="give tensors alone, or sizes alone$"):
         hc.count(Ids(), input_ids=torch.zeros(B, 2).long(), attention_mask=(B, 2))
