@@ -373,6 +373,14 @@ def test_run_that_shows_active_weights_has_the_frozen_ones(frozen):
     every = active + L * (E - K) * FFN
     found = hc.MFU(hc.count(model, ids), peak=PEAK, rule="maxtext_before_644")
     assert found.flops_per_token == 6 * every - 2 * frozen_params + 3 * SQUARE
+    # some weights of the same experts
+    partly = [one for name, one in model.named_parameters() if name.endswith("experts.down_proj")]
+    if frozen != "embed" or not partly:
+        return
+    for one in partly:
+        one.requires_grad_(False)
+    with pytest.raises(UsageError, match="^rule palm of frozen weights .* or give active_trainable_params=N"):
+        hc.MFU(hc.count(model, ids), peak=PEAK)
 
 
 @pytest.mark.parametrize("given, named", [

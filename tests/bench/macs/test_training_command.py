@@ -23,6 +23,12 @@ def test_columns_of_a_preset(last_rows):
     assert row["hfu"] is None and row["missing"] == {"hfu": "rule palm counts no recomputation"}
 
 
+@pytest.mark.parametrize("peak", ["989.5 TFLOPS", "494.75 TMAC/s", "NVIDIA H100 80GB HBM3", "H100 SXM5", "989.5e12"])
+def test_peak_has_the_same_texts_as_in_python(last_rows, peak):
+    (row,) = last_rows(*SMALL, "--rules", "palm", *RATE, "--peak", peak)
+    assert row["mfu"] == pytest.approx(100 * PALM * B * T / (0.5 * 989.5e12))
+
+
 def test_tokens_and_recomputation(last_rows):
     options = ["--tokens", "1009", "--peak", "2P bf16"]
     (row,) = last_rows(*SMALL, "--rules", "megatron2021", *RATE, *options)
