@@ -6,7 +6,6 @@ its model. A given text is a rounded number and stands for its interval, an inte
 """
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -30,8 +29,10 @@ Cases = Callable[[str, Mapping[str, Any]], Case]
 """Returns the case of a target with fields and lengths replaced."""
 MOST_ROUNDED = 12
 """The most rounded numbers in an expression, which is evaluated at all their ends."""
-MIN_UP = 3
-"""Different cells of a column that is taken to be rounded up."""
+MIN_WHOLE = 3
+"""Different cells of a column that is taken to be rounded up, or of one that only cutting off prints."""
+LAST_ZEROS = "where its last zeros are no printed digits"
+"""How a cell is printed whose last zeros are no digits."""
 EMPTY = ("", "-", "–", "—")
 """Cells without a printed value."""
 
@@ -70,7 +71,7 @@ class UnknownCostError(ValueError):
 @dataclass(frozen=True, kw_only=True)
 class Figure:
     """A printed column, rounded half up, ``truncated`` or rounded ``upward`` to the digits of each cell; its judge
-    decides which.
+    decides which where the table does not state that it is truncated.
 
     Attributes:
         name: the key of its cells.
@@ -84,6 +85,7 @@ class Figure:
         scale: what a printed number is multiplied by.
         significant: digits of an integer beyond which it has zeros.
         multiple: a printed number is a multiple of so many last digits.
+        truncated: its digits are cut off.
         trailing_zeros: zeros at the end of an integer are no digits, in the whole table.
     """
 
@@ -98,7 +100,7 @@ class Figure:
     significant: int = 0
     multiple: int = 1
     about: str = field(default="", metadata=UNREAD)
-    truncated: bool = field(default=False, metadata=UNREAD)
+    truncated: bool = False
     upward: bool = field(default=False, metadata=UNREAD)
     trailing_zeros: bool = field(default=False, metadata=UNREAD)
 
@@ -138,11 +140,19 @@ class Figure:
             return value.low <= cell.high and value.high > cell.low
         return value.low < cell.high and value.high >= cell.low
 
-    def by_other_digits(self, value: Interval, text: str) -> str:
-        """Return that a cell is printed with its digits cut off where the column rounds them, or rounded where it cuts
-        them off; empty if not."""
+    def other_digits(self, value: Interval, text: str, is_up: bool = False) -> str:
+        """Return how a cell is printed with other digits than those of the column, in words: without its last zeros,
+        cut off where the column rounds, rounded where it cuts off, or rounded up where the column ``is_up``; empty
+        where none of these prints it."""
+        # a formula and a multiple have no last digits
+        has_digits = not self.formula and self.multiple == 1
+        if has_digits and replace(self, trailing_zeros=True).prints(value, text):
+            return LAST_ZEROS
         other = replace(self, truncated=not self.truncated)
-        return f"{self.format(value, text)} prints {text} {other.digits}" if other.prints(value, text) else ""
+        if other.prints(value, text):
+            return other.digits
+        up = replace(self, upward=True)
+        return up.digits if is_up and has_digits and up.prints(value, text) else ""
 
     def text(self, value: int | Fraction, like: str) -> str:
         """Return ``value`` with the unit and the decimals of ``like``."""
@@ -299,9 +309,9 @@ def evaluate(
 
 
 def rounded_up(cells: Iterable[tuple[Figure, Interval, str]]) -> set[str]:
-    """Return the names of the columns of a table that are rounded up throughout: MIN_UP or more different cells, each
-    printed by rounding up, some by that alone. A number that is one last digit too large is explained by chance where
-    all others are those of both ways, half of the numbers each: of n cells with a chance of 2^(1 - n).
+    """Return the names of the columns of a table that are rounded up throughout: MIN_WHOLE or more different cells,
+    each printed by rounding up, some by that alone. A number that is one last digit too large is explained by chance
+    where all others are those of both ways, half of the numbers each: of n cells with a chance of 2^(1 - n).
     """
     columns: dict[str, set[tuple[str, bool, bool]]] = {}
     for figure, value, text in cells:
@@ -310,21 +320,25 @@ def rounded_up(cells: Iterable[tuple[Figure, Interval, str]]) -> set[str]:
     return {
         name
         for name, found in columns.items()
-        if len({text for text, _, _ in found}) >= MIN_UP
+        if len({text for text, _, _ in found}) >= MIN_WHOLE
         and all(up for _, up, _ in found)
         and any(only for *_, only in found)
     }
 
 
 def cut_off(cells: Iterable[tuple[Figure, Interval, str]]) -> set[str]:
-    """Return the names of the columns of a table that are cut off throughout: some of their cells are printed by
-    cutting digits off alone, none by rounding alone. One cell decides nothing, unless the rest of the table is cut too.
+    """Return the names of the columns of a table that are cut off throughout.
+
+    Of such a column MIN_WHOLE or more different cells are printed by cutting off alone, none by rounding alone, and
+    fewer by neither. A cell that both ways print decides nothing.
     """
-    cut, only_cut, only_rounded = Counter[str](), Counter[str](), Counter[str]()
+    columns: dict[str, dict[tuple[bool, bool], set[str]]] = {}
     for figure, value, text in cells:
         cuts, rounds = (replace(figure, truncated=truncated).prints(value, text) for truncated in (True, False))
-        cut[figure.name] += cuts
-        only_cut[figure.name] += cuts and not rounds
-        only_rounded[figure.name] += rounds and not cuts
-    whole = cut.total() > 1 and not only_rounded.total()
-    return {name for name in cut if only_cut[name] and not only_rounded[name] and (cut[name] > 1 or whole)}
+        columns.setdefault(figure.name, {}).setdefault((cuts, rounds), set()).add(text)
+    return {
+        name
+        for name, found in columns.items()
+        if len(found.get((True, False), ())) >= max(MIN_WHOLE, len(found.get((False, False), ())) + 1)
+        and (False, True) not in found
+    }

@@ -62,8 +62,8 @@ class Tried:
     missed: Sequence[str] = ()
 
 
-def _units(figure: Figure) -> dict[str, str]:
-    """Return the values of a cost in each unit by the words that name it, its own first."""
+def _units(figure: Figure) -> dict[str, Figure]:
+    """Return a column of a cost in each unit by the words that name it, its own first."""
     value: Any = figure.value
     quantity = figure.quantity
     if quantity in FORWARD_COSTS:
@@ -71,13 +71,14 @@ def _units(figure: Figure) -> dict[str, str]:
         unit, share = quantity.split("_", 1) if "_" in quantity else (quantity, "")
         share = share and f"_{share}"
         tried = [quantity, *(other + share for other in UNITS), *(unit + other for other in SHARES)]
-        return {f" {head}": text for head, text in map(FORWARD_COSTS.__getitem__, dict.fromkeys(tried))}
+        costs = {name: FORWARD_COSTS[name] for name in tried}
+        return {f" {head}": replace(figure, quantity=name, value=text) for name, (head, text) in costs.items()}
     if quantity in ("training_flops", "training_flops_per_token"):
-        costs = {"": value, " MACs for FLOPs": f"{value} / 2"}
+        values = {"": value, " MACs for FLOPs": f"{value} / 2"}
         if quantity == "training_flops_per_token":
-            costs[" per sample"] = f"{value} * T / samples"
-        return costs
-    return {"": value}
+            values[" per sample"] = f"{value} * T / samples"
+        return {words: replace(figure, value=text) for words, text in values.items()}
+    return {"": figure}
 
 
 def attempts(figure: Figure, every: bool = False) -> list[Attempt]:
@@ -91,9 +92,9 @@ def attempts(figure: Figure, every: bool = False) -> list[Attempt]:
     units = _units(figure)
     own = next(iter(units))
     tried = [
-        Attempt(replace(figure, value=value, rule=rule), rule, unit)
+        Attempt(replace(column, rule=rule), rule, unit)
         for rule in (TRAINING if "work" in figure.letters else FORWARD)
-        for unit, value in units.items()
+        for unit, column in units.items()
         if every or unit == own or rule == figure.rule
     ]
     if every and "macs" in figure.letters:
@@ -113,25 +114,69 @@ def _distinct(tried: Iterable[tuple[Attempt, Any]]) -> list[tuple[Attempt, Any]]
     return kept
 
 
-def try_rules(row: Row, figure: Figure, value: Interval, cases: Cases, why_not: Applies) -> tuple[str, str]:
-    """Return the verdict on a cell of which its rule gives ``value``, and each single change tried."""
+def find_held(figure: Figure, cells: Sequence[tuple[Row, Interval]], cases: Cases) -> Attempt | None:
+    """Return the cost that a column holds in place of its own, as MACs under FLOPs; None where it holds its own.
+
+    It is one by the same rule that prints at least half of the numbers, rounded or cut off, and more than the own
+    cost of the column. ``cells``: its rows with what its rule gives.
+    """
+    others = [one for one in attempts(figure) if one.rule == figure.rule and one.figure.value != figure.value]
+    held, most = None, 0
+    if others:
+        most = sum(_prints_anyhow(figure, value, row.number(figure)) for row, value in cells)
+    for one in others:
+        prints = sum(
+            _prints_anyhow(one.figure, evaluate(row, one.figure, cases), row.number(figure)) for row, _ in cells
+        )
+        if prints > most and 2 * prints >= len(cells):
+            held, most = one, prints
+    return held
+
+
+def _prints_anyhow(figure: Figure, value: Interval, text: str) -> bool:
+    """Return whether a cell is printed, rounded or cut off."""
+    return figure.prints(value, text) or bool(figure.other_digits(value, text))
+
+
+def try_rules(
+    row: Row, figure: Figure, value: Interval, cases: Cases, why_not: Applies, held: str = ""
+) -> tuple[str, str]:
+    """Return the verdict on a cell of which its rule gives ``value``, and each single change tried.
+
+    A cost by the same rule in another unit may also be printed with other digits than those of the column. ``held``
+    are the words for what the column holds, which ``figure`` then is, in place of its own cost.
+    """
     printed = row.number(figure)
     changed = _distinct(_at_other_rules(row, figure, cases, why_not))
     longer = list(_at_lengths(row, figure, cases))
-    prints = [(one, found) for one, found in changed + longer if one.figure.prints(found, printed)]
+    prints = [(one, found, "") for one, found in changed + longer if one.figure.prints(found, printed)]
+    of_rule = [(one, found) for one, found in changed if one.rule == figure.rule]
+    others = [(one, found, one.figure.other_digits(found, printed)) for one, found in of_rule]
     # the column's own rule, in another unit or at another length, comes before other rules
-    prints = [(one, found) for one, found in prints if one.rule == figure.rule] or prints
+    prints = (
+        [attempt for attempt in prints if attempt[0].rule == figure.rule]
+        or [attempt for attempt in others if attempt[-1]]
+        or prints
+    )
+    by_rule = f"{held} {figure.format(value, printed)}" if held else f"by the rule {figure.format(value, printed)}"
     if prints:
-        shown = " and ".join(f"{_words(one, figure)} {figure.format(found, printed)}" for one, found in prints)
-        return "explained", f"by the rule {figure.format(value, printed)}; {shown}"
+        shown = " and ".join(
+            f"{words_of(one, figure)} {in_words(one.figure, found, printed, digits)}" for one, found, digits in prints
+        )
+        return "explained", f"{by_rule}; {shown}"
     shown = ", ".join(f"{one.name} {figure.format(found, printed)}" for one, found in changed)
     lengths = f", nor is it printed at T = {LENGTHS[0]}, {LENGTHS[1]}, … {LENGTHS[-1]:,}" if longer else ""
     ratio = significant(value.low / figure.scale / number(printed))
-    off = f"the rule gives {ratio} times the printed number"
-    return "no rule found", f"{off}; no rule tried prints it: {shown}{lengths}"
+    off = f"{by_rule}, {ratio} times" if held else f"the rule gives {ratio} times"
+    return "no rule found", f"{off} the printed number; no rule tried prints it: {shown}{lengths}"
 
 
-def _words(one: Attempt, figure: Figure) -> str:
+def in_words(figure: Figure, value: Interval, printed: str, digits: str) -> str:
+    """Return a value, and with which ``digits`` a cell is printed where these are others than those of the column."""
+    return f"{figure.format(value, printed)} prints {printed} {digits}" if digits else figure.format(value, printed)
+
+
+def words_of(one: Attempt, figure: Figure) -> str:
     """Return the words before the number of an attempt that prints a cell."""
     if one.rule == figure.rule and one.change[1:] in [head for head, _ in FORWARD_COSTS.values()]:
         return f"the column headed {figure.head} holds{one.change},"

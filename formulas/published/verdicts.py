@@ -9,10 +9,20 @@ from typing import Any
 
 from headcount.formulas.conventions import CONVENTIONS
 from headcount.formulas.ledger import Ledger
-from headcount.formulas.published.figures import EMPTY, MIN_UP, Case, Cases, Figure, Row, cut_off, evaluate, rounded_up
+from headcount.formulas.published.figures import (
+    EMPTY,
+    MIN_WHOLE,
+    Case,
+    Cases,
+    Figure,
+    Row,
+    cut_off,
+    evaluate,
+    rounded_up,
+)
 from headcount.formulas.published.impossible import PrintedRow, no_common_rule
 from headcount.formulas.published.rounding import Interval, fixed, number, read
-from headcount.formulas.published.rules import Applies, try_rules
+from headcount.formulas.published.rules import Applies, Attempt, find_held, in_words, try_rules, words_of
 from headcount.formulas.published.tables import Fit, PublishedTable
 
 VERDICTS = (
@@ -23,7 +33,17 @@ VERDICTS = (
 
 @dataclass(frozen=True)
 class Judged:
-    """A cell with its verdict; ``value``: what the rule gives; ``because``: the arithmetic, where it needs any."""
+    """A cell with its verdict.
+
+    Attributes:
+        row, figure: its row and its column.
+        printed: as printed.
+        value: what the rule gives.
+        verdict: one of VERDICTS.
+        because: the arithmetic, where it needs any.
+        held: the cost that the whole column holds in place of its own.
+        digits: how it is printed where its digits are others than those of the column, in words.
+    """
 
     row: Row
     figure: Figure
@@ -31,6 +51,8 @@ class Judged:
     value: Interval
     verdict: str = ""
     because: str = ""
+    held: Attempt | None = None
+    digits: str = ""
 
     @property
     def expected(self) -> str:
@@ -74,17 +96,26 @@ def judge(table: PublishedTable, cases: Cases, why_not: Applies = lambda row, ru
         if name in figures
     ]
     numbers = [cell for cell in by_rule if cell.printed not in EMPTY and not cell.figure.formula]
-    texts = [(cell.figure, cell.value, cell.row.number(cell.figure)) for cell in numbers]
+    held = {
+        name: find_held(figure, [(cell.row, cell.value) for cell in numbers if cell.figure.name == name], cases)
+        for name, figure in figures.items()
+    }
+    texts = []
+    for cell in numbers:
+        one = held[cell.figure.name]
+        value = evaluate(cell.row, one.figure, cases) if one else cell.value
+        texts.append((one.figure if one else cell.figure, value, cell.row.number(cell.figure)))
     cut, up = cut_off(texts), rounded_up(texts)
     fitted, contradictions = _fitted(table, cases), _contradictions(table, cases)
     found = []
     for cell in by_rule:
-        name = cell.figure.name
-        cell = replace(cell, figure=replace(cell.figure, truncated=name in cut))
-        contradiction = contradictions.get(cell.row.name, "") if cell.figure.quantity == "macs" else ""
-        fit = fitted.get((cell.row.name, name))
-        verdict, because = fit or _verdict(cell, contradiction, name in up, cases, why_not)
-        found.append(replace(cell, verdict=verdict, because=because))
+        figure = replace(cell.figure, truncated=cell.figure.truncated or cell.figure.name in cut)
+        cell = replace(cell, figure=figure, held=held[figure.name])
+        contradiction = contradictions.get(cell.row.name, "") if figure.quantity == "macs" else ""
+        if fit := fitted.get((cell.row.name, figure.name)):
+            found.append(replace(cell, verdict=fit[0], because=fit[1]))
+        else:
+            found.append(_with_verdict(cell, contradiction, figure.name in up, cases, why_not))
     return found
 
 
@@ -133,39 +164,43 @@ def _fitted(table: PublishedTable, cases: Cases) -> dict[tuple[str, str], tuple[
     return verdicts
 
 
-def _verdict(cell: Judged, contradiction: str, is_up: bool, cases: Cases, why_not: Applies) -> tuple[str, str]:
-    """Return the verdict on a cell that no fit explains, and the arithmetic with the row's note.
+def _with_verdict(cell: Judged, contradiction: str, is_up: bool, cases: Cases, why_not: Applies) -> Judged:
+    """Return a cell that no fit explains with its verdict, and the arithmetic with the row's note.
 
     ``is_up``: its column is rounded up throughout.
     """
     row, figure, value = cell.row, cell.figure, cell.value
+
+    def found(verdict: str, *because: str, digits: str = "") -> Judged:
+        return replace(cell, verdict=verdict, because=_join(*because, row.note), digits=digits)
+
     if cell.printed in EMPTY:
-        return "no printed value", row.note
+        return found("no printed value")
     printed = row.number(figure)
     if figure.prints(value, printed):
-        return "reproduced", row.note
+        return found("reproduced")
     instead = row.explain.get(figure.name, {})
     explain = _adjusted if "adjust" in instead else _changed
     if instead and (because := explain(row, figure, printed, value, cases)):
         fitted = " (sizes fitted)" if instead.get("fitted") else ""
-        return f"explained{fitted}", _join(because, instead.get("because", ""))
-    # a formula and a multiple have no last digits
-    has_digits = not figure.formula and figure.multiple == 1
-    if has_digits and replace(figure, trailing_zeros=True).prints(value, printed):
-        zeros = f"{figure.format(value, printed)} prints {printed} where its last zeros are no printed digits"
-        return "explained", _join(zeros, row.note)
-    if because := figure.by_other_digits(value, printed):
-        return "explained", _join(because, row.note)
-    is_up_here = has_digits and replace(figure, upward=True).prints(value, printed)
-    up = f"{figure.format(value, printed)} prints {printed} rounded up" if is_up_here else ""
-    if is_up:
-        return "explained", _join(f"{up}, as each number of the column", row.note)
+        # the reason of the cell stands in place of the note of the row
+        return replace(cell, verdict=f"explained{fitted}", because=_join(because, instead.get("because", "")))
+    words = before = ""
+    if cell.held:
+        words = words_of(cell.held, figure)
+        before = f"by the rule {figure.format(value, printed)}; {words} "
+        figure = replace(cell.held.figure, truncated=figure.truncated)
+        value = evaluate(row, figure, cases)
+    digits = figure.other_digits(value, printed, is_up)
+    if digits or figure.prints(value, printed):
+        whole = ", as each number of the column" if digits == "rounded up" else ""
+        return found("explained", f"{before}{in_words(figure, value, printed, digits)}{whole}", digits=digits)
     if contradiction:
-        return "not reproducible", _join(contradiction, row.note)
-    verdict, because = try_rules(row, figure, value, cases, why_not)
-    if up and verdict == "no rule found":
-        because = _join(because, f"{up}, which only a whole column of {MIN_UP} or more numbers shows")
-    return verdict, _join(because, row.note)
+        return found("not reproducible", contradiction)
+    verdict, because = try_rules(row, figure, value, cases, why_not, words)
+    up = figure.other_digits(value, printed, is_up=True) if verdict == "no rule found" else ""
+    shown = f"{in_words(figure, value, printed, up)}, which only a whole column of {MIN_WHOLE} or more numbers shows"
+    return found(verdict, because, shown if up else "")
 
 
 def adjustments(row: Row, figure: Figure, case: Case) -> list[tuple[str, int]]:

@@ -716,3 +716,99 @@ def test_few_numbers_are_not_rounded_up(table):
         text = f"{params_of(UP[0]) // 10**6 + digits}M"
         rows = csv_of(*[f'"llama2-7b,num_layers={UP[0]}",params,{text}'] * 2)
         assert verdicts(table(rows, name="mine.csv")) == [verdict] * 2
+
+
+def flops_column(*cells, head="flops"):
+    """Return a table of LLaMA-2 7B with a row for each sequence length and printed number."""
+    return csv_of(*(f'"llama2-7b,T={length}",{text}' for length, text in cells), header=f"model,{head}")
+
+
+def cut(value, places=1):
+    return f"{value * 10**places // 10**12 / 10**places:.{places}f}T"
+
+
+def macs_at(length):
+    return length * WEIGHTS + L * 2 * length * length * D
+
+
+def rounded(value, places=1):
+    return cut(value + 5 * 10 ** (11 - places), places)
+
+
+def lengths_with(first, last):
+    """Return lengths whose MACs in T have a second decimal in this range: below 5 both ways print one number."""
+    return [n for n in range(512, 4096, 64) if first <= macs_at(n) // 10**10 % 10 <= last]
+
+
+BOTH, TELL = lengths_with(1, 3)[:4], lengths_with(6, 8)[:4]
+
+
+@pytest.mark.parametrize("others", [0, 3])
+def test_cost_of_another_unit_may_be_cut_off(table, others):
+    # alone, and where the whole column is known to hold MACs
+    numbers = [*((n, rounded(macs_at(n))) for n in BOTH[:others]), (TELL[0], cut(macs_at(TELL[0])))]
+    _, sections, _ = answer = table(flops_column(*numbers), name="mine.csv")
+    assert verdicts(answer) == ["explained"] * len(numbers)
+    because = sections[0]["rows"][-1]["because"]
+    assert "the column headed FLOPs holds MACs, " in because
+    assert because.endswith(f" prints {cut(macs_at(TELL[0]))} cut off")
+
+
+def test_cost_of_a_token_may_be_cut_off(table):
+    # one row by the rule and one per token: the column does not hold costs of a token as a whole
+    length = next(n for n in range(512, 4096, 64) if macs_at(n) // n // 10**6 % 10 > 6)
+    text = f"{macs_at(length) // length // 10**7 / 100:.2f}G"
+    numbers = [(BOTH[0], rounded(macs_at(BOTH[0]))), (BOTH[1], rounded(macs_at(BOTH[1]))), (length, text)]
+    _, sections, _ = answer = table(flops_column(*numbers, head="macs"), name="mine.csv")
+    assert verdicts(answer) == ["reproduced"] * 2 + ["explained"]
+    assert "holds MACs per token, " in sections[0]["rows"][-1]["because"]
+    assert sections[0]["rows"][-1]["because"].endswith(f"prints {text} cut off")
+
+
+def test_wrong_number_is_compared_with_what_the_column_holds(table):
+    wrong = rounded(macs_at(BOTH[2]) * 102 // 100)
+    numbers = [*((n, rounded(macs_at(n))) for n in BOTH[:2]), (BOTH[2], wrong)]
+    _, sections, _ = answer = table(flops_column(*numbers), name="mine.csv")
+    assert verdicts(answer) == ["explained"] * 2 + ["no rule found"]
+    ratio = macs_at(BOTH[2]) / 10**12 / float(wrong[:-1])
+    assert 0.9 < ratio < 1
+    because = sections[0]["rows"][-1]["because"]
+    assert because.startswith("the column headed FLOPs holds MACs, ") and f", {ratio:.4f} times the printed" in because
+    # where most numbers are FLOPs the rule of the column is compared
+    numbers = [*((n, rounded(2 * macs_at(n))) for n in BOTH[:2]), (BOTH[2], wrong)]
+    (*_, row) = table(flops_column(*numbers), name="mine.csv")[1][0]["rows"]
+    assert row["because"].startswith(f"the rule gives {2 * ratio:.4f} times")
+
+
+@pytest.mark.parametrize("cuts, both, wrong, rounds, whole", [
+    (3, 0, 0, 0, True), (3, 2, 1, 0, True), (4, 0, 3, 0, True),
+    # too few that tell the two apart, one that is rounded, or as many wrong ones
+    (2, 4, 0, 0, False), (1, 1, 1, 0, False), (3, 0, 0, 1, False), (3, 0, 3, 0, False),
+])  # fmt: skip
+def test_column_is_cut_off_where_three_numbers_tell(table, cuts, both, wrong, rounds, whole):
+    numbers = [(n, cut(macs_at(n))) for n in TELL[:cuts]]
+    numbers += [(n, cut(macs_at(n))) for n in BOTH[:both]]
+    numbers += [(n, cut(macs_at(n) * 7 // 5 + 7 * 10**10)) for n in BOTH[:wrong]]
+    numbers += [(n, rounded(macs_at(n))) for n in TELL[3 : 3 + rounds]]
+    _, sections, _ = answer = table(flops_column(*numbers, head="macs"), name="mine.csv")
+    of_cut = "reproduced" if whole else "explained"
+    assert (
+        verdicts(answer)
+        == [of_cut] * cuts + ["reproduced"] * both + ["no rule found"] * wrong + ["reproduced"] * rounds
+    )
+    assert any("truncated to the printed digits" in text for text in sections[0]["below"]) is whole
+
+
+def test_one_mistake_has_one_verdict(table):
+    # the same cut number among right ones, and beside a wrong one
+    number = (TELL[0], cut(macs_at(TELL[0])))
+    others = [(TELL[1], rounded(macs_at(TELL[1])))], [(BOTH[0], rounded(macs_at(BOTH[0]) * 3)), (BOTH[1], "9.9T")]
+    for numbers in others:
+        answer = table(flops_column(number, *numbers, head="macs"), name="mine.csv")
+        assert verdicts(answer)[0] == "explained"
+
+
+def test_table_states_that_digits_are_cut_off(table):
+    text = f'[[figure]]\nquantity = "macs"\ntruncated = true\n{ROW}set = {{ T = {TELL[0]} }}\nprinted = "%s"\n'
+    assert verdicts(table(text % cut(macs_at(TELL[0])))) == ["reproduced"]
+    assert verdicts(table(text % rounded(macs_at(TELL[0])))) == ["explained"]
