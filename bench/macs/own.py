@@ -3,7 +3,8 @@
 import re
 import sys
 from argparse import Namespace
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, partial
@@ -26,20 +27,26 @@ from headcount.bench.training_flops import flops_per_token, module_ledger
 from headcount.formulas.conventions import CONVENTIONS
 from headcount.formulas.ledger import Entry, Ledger, counted_weights
 from headcount.formulas.published import own
-from headcount.formulas.published.figures import EMPTY, FORWARD_COSTS, LETTERS, WEIGHTS
+from headcount.formulas.published.figures import EMPTY, FORWARD_COSTS, LAST_ZEROS, LETTERS, WEIGHTS
 from headcount.formulas.published.figures import Row as PrintedRow
 from headcount.formulas.published.rounding import fixed
 from headcount.formulas.published.rules import Tried, column_units, find_rule, has_no_unit
 from headcount.formulas.published.tables import PublishedTable, read_each
-from headcount.formulas.published.verdicts import judge, with_digits
+from headcount.formulas.published.verdicts import Judged, judge, with_digits
 from headcount.models.configs.targets import has_closed_form, split, split_lengths
 
 STDIN = "-"
 """In place of a file, standard input."""
+NEAREST = 3
+"""Number of rules shown where none prints a row."""
+DIGITS = {LAST_ZEROS: "with last zeros that are no digits", "rounded half up": "rounded"}
+"""Words of a review for how numbers are printed, where they are others than those of a verdict."""
 MIN_ROWS = 4
 """Number of rows below which a rule may fit by chance."""
 OPTIONS = {"--set", "--input", "--trust", "--rule", "--find-rule", "--check", "--list"}
 """Options that a table has, as keys or as such."""
+INPUT = "--input"
+"""The key of a row's input among its fields: rows of one model may have several."""
 SHORT = 128
 """A sequence length at which parameters are counted: no length changes them."""
 ERRORS = (UsageError, CounterError, EnvironmentMissing, InternalError, ValueError)
@@ -81,6 +88,8 @@ def judge_files(args: Namespace) -> tuple[list[Table], str]:
         try:
             known = partial(_check_target, path)
             table = own.load(path, content, args.rule or "", args.find_rule, known)
+            rows = [replace(row, set={**row.set, INPUT: row.input}) if row.input else row for row in table.rows]
+            table = replace(table, rows=tuple(rows))
             models = _Models(table, path, args.trust, args.find_rule)
             table = _with_units(table, models)
             if not args.find_rule:
@@ -130,7 +139,6 @@ class _Models:
     def __init__(self, table: PublishedTable, path: str, trust: bool, find_rule: bool) -> None:
         self.path, self.folder, self.trust = path, Path(path).parent, trust
         self._model = cache(_model_or_error)
-        self._inputs = {(row.target, _key(row.set)): row.input for row in table.rows}
         self._figures, self._columns = table.quantities, {column.name: column for column in table.columns}
         # the rule of the table has no part in finding one
         self.rules = {} if find_rule else {name: table.rule_of(one) for name, one in self._figures.items()}
@@ -209,7 +217,7 @@ class _Models:
     def _found(self, target: str, changed: Mapping[str, Any]) -> tuple[Case | _Module, Exception | None]:
         """Return the model of a target, and the error where it is one of SHORT because its length is missing."""
         spec, settings = _locate(target, self.folder, self._root), _key(changed)
-        inputs = self._inputs.get((target, settings), "")
+        inputs = changed.get(INPUT, "")
         model = self._model(spec, settings, inputs, self._root)
         if not isinstance(model, Exception):
             return model, None
@@ -220,6 +228,14 @@ class _Models:
                 words = ",".join((target, *(f"{name}={text}" for name, text in settings), "T=1024"))
                 return short, ValueError(f'{target} needs a length; write the target "{words}"')
         raise model
+
+    def length(self, row: PrintedRow) -> int | None:
+        """Return the sequence length of a row's model; None of one that has none."""
+        if length := self.of(row.target, row.set).length:
+            return length
+        spec = _locate(row.target, self.folder, self._root)
+        words = [f"{name}={text}" for name, text in _key(row.set)]
+        return split_lengths(words)[1].get("seq_len") if is_configuration(spec) else None
 
     def why_not(self, row: PrintedRow, rule: str) -> str:
         """Return why a rule does not apply to the model of a row; empty where it does."""
@@ -251,9 +267,9 @@ def _in_table(error: Exception, path: str) -> str:
     first, *advice = str(error).split("; ")
     takes = [clause for clause in advice if set(re.findall(r"--[a-z-]+", clause)) <= OPTIONS]
     text = "; ".join((first, *takes)).replace("--set", "set")
-    where = "" if path.lower().endswith(".toml") else " in a [[row]] of a TOML file"
-    text = re.sub(r"--input (\d[\d,]*)", rf'input = "\1"{where}', text)
-    return text.replace("--input", f"input{where}")
+    if path.lower().endswith(".toml"):
+        return re.sub(r"--input (\d[\d,]*)", r'input = "\1"', text).replace("--input", "input")
+    return re.sub(r"--input (\d[\d,]*)", r'"\1" in a column input', text).replace("--input", "a column input")
 
 
 def _check_target(path: str, target: str) -> None:
@@ -293,7 +309,7 @@ def _model_or_error(*options: Any) -> Case | _Module | Exception:
 
 
 def _key(changed: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    return tuple(as_texts(changed).items())
+    return tuple(as_texts({name: value for name, value in changed.items() if name != INPUT}).items())
 
 
 def _model(spec: str, changed: tuple[tuple[str, str], ...], inputs: str, root: str | None) -> Case | _Module:
@@ -343,10 +359,10 @@ def _judged(table: PublishedTable, models: _Models) -> Table[CellRow]:
             rows += [row_of(f"{models.path}:", cell) for cell in cells if cell.row is row]
     counted = with_digits(counted, cells)
     for name, figure in counted.quantities.items():
-        lengths = {row.name: models.of(row.target, row.set).length for row in counted.rows if name in row.printed}
+        lengths = [(row.name, models.length(row)) for row in counted.rows if name in row.printed]
         quotes.append(counted.quote(figure, lengths))
     title, columns = f"{table.name}: {table.title}", columns_of(CellRow)
-    below = [*quotes, *_unit_notes(table)]
+    below = [*quotes, *_notes(table), *_review(cells)]
     return Table(table.name, title, columns, rows, _source(table), below, note_column="verdict")
 
 
@@ -356,6 +372,54 @@ def _with_units(table: PublishedTable, models: _Models) -> PublishedTable:
     units = column_units(figures.values(), models.counted(table.rows), models.of)
     found = [{name: unit for name, unit in units.items() if has_no_unit(row, figures[name])} for row in table.rows]
     return replace(table, rows=tuple(replace(row, units=own) for row, own in zip(table.rows, found, strict=True)))
+
+
+def _review(cells: Sequence[Judged]) -> list[str]:
+    """Return a sentence for a review: of each column, which numbers are reproduced, hold another cost, have other
+    digits, and should be what."""
+    columns: dict[str, list[Judged]] = {}
+    for cell in cells:
+        if cell.verdict != "no printed value":
+            columns.setdefault(cell.figure.head, []).append(cell)
+    found = [f"{head}: {_review_of_column(own)}" for head, own in columns.items()]
+    return [f"For a review: {'; '.join(found)}."] if found else []
+
+
+def _review_of_column(cells: Sequence[Judged]) -> str:
+    """Return what the verdicts on a column say, in words."""
+
+    def numbers(texts: Iterable[str], words: str = "") -> list[str]:
+        found = [*texts]
+        return [f"{_shortened(found, ', ')}{words}"] if found else []
+
+    total = f"all {len(cells)}" if len(cells) > 1 else "the number"
+    parts = []
+    for what, times in Counter(_finding(cell) for cell in cells).items():
+        if what:
+            parts.append(f"{total if times == len(cells) else f'{times} of {len(cells)}'} {what}")
+    for digits in dict.fromkeys(cell.digits for cell in cells if cell.digits):
+        parts += numbers((_named(cell) for cell in cells if cell.digits == digits), f" {DIGITS.get(digits, digits)}")
+    parts += numbers(
+        (_named(cell) for cell in cells if cell.verdict.startswith("explained") and not (cell.holds or cell.digits)),
+        " explained above",
+    )
+    parts += numbers(f"{_named(cell)} should be {cell.instead}" for cell in cells if cell.instead)
+    return ", ".join(parts)
+
+
+def _finding(cell: Judged) -> str:
+    """Return what is counted of the cells of a column: that they are reproduced, or hold another cost."""
+    return f"hold {cell.holds}" if cell.holds else "reproduced" if cell.verdict == "reproduced" else ""
+
+
+def _named(cell: Judged) -> str:
+    return f"{cell.row.number(cell.figure)} ({cell.row.name})"
+
+
+def _notes(table: PublishedTable) -> list[str]:
+    """Return, of each column that prints no unit, which one it is in, and the columns that are not judged."""
+    ignored = [f"Not judged, as no quantities: {', '.join(table.ignored)}."] if table.ignored else []
+    return [*_unit_notes(table), *ignored]
 
 
 def _unit_notes(table: PublishedTable) -> list[str]:
@@ -381,7 +445,6 @@ def _exit_code(error: Exception) -> int:
 
 def _rules_found(table: PublishedTable, models: _Models) -> Iterator[tuple[Table[RuleRow], str]]:
     """Yield, for each quantity, the rules tried with the number of cells that each prints, and a sentence."""
-    title = f"{table.name}: {table.title}"
     errors = [(models.message(table.rows[number], error), _exit_code(error)) for number, error in models.failed.items()]
     failures = [f"{models.path}: {text}" for text, _ in errors]
     for name, figure in replace(table, rows=models.counted(table.rows)).quantities.items():
@@ -392,21 +455,25 @@ def _rules_found(table: PublishedTable, models: _Models) -> Iterator[tuple[Table
             below.append(f"Not printed by {tried[0].rule}: {_shortened(tried[0].missed)}.")
         if len(rows) < MIN_ROWS:
             below.append(f"Only {plural(len(rows), 'row')}: a rule may fit by chance.")
-        below += [*_unit_notes(replace(table, rows=rows)), *(f"Not counted: {text}." for text, _ in errors)]
-        found = [RuleRow(one.rule, one.prints, one.deviation, one.missed) for one in tried]
+        shown = [one for one in tried if one.prints] or sorted(tried, key=lambda one: one.deviation)[:NEAREST]
+        if others := len(tried) - len(shown):
+            below.append(f"{plural(others, 'other rule')} tried {'prints' if others == 1 else 'print'} no row.")
+        below += [*_notes(replace(table, rows=rows)), *(f"Not counted: {text}." for text, _ in errors)]
+        found = [RuleRow(one.rule, one.prints, one.deviation, one.missed) for one in shown]
         if errors and found:
             found[0] = replace(found[0], failures=failures, exit_code=errors[0][1])
             failures, errors = [], []
+        title = f"{table.name}: {table.title}, {figure.head}"
         yield (
             Table(f"{table.name}-{name}", title, columns_of(RuleRow), found, _source(table), below),
             _found(figure.head, tried, len(rows)),
         )
 
 
-def _shortened(texts: Sequence[str]) -> str:
+def _shortened(texts: Sequence[str], between: str = "; ") -> str:
     """Return the first three of ``texts`` and the number of others."""
     rest = [f"and {len(texts) - 3:,} more"] if len(texts) > 3 else []
-    return "; ".join([*texts[:3], *rest])
+    return between.join([*texts[:3], *rest])
 
 
 def _found(head: str, tried: Sequence[Tried], total: int) -> str:

@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import inspect
 import os
+import re
 import sys
 import sysconfig
 import traceback
@@ -65,6 +66,8 @@ class Built:
         return self.module, self.args, self.kwargs
 
 
+LIBRARIES = ("timm", "torchvision")
+"""Packages in whose models a name without a package is looked for."""
 LOADERS = {
     ".onnx": "onnx2torch.convert({!r})",
     ".pt2": "torch.export.load({!r}).module()",
@@ -91,15 +94,36 @@ def check_target(spec: str) -> None:
         return
     if not is_configuration(spec) and (":" in spec or spec.endswith(".py")):
         check_spec(spec)
+        package, _, name = spec.rpartition(":")
+        if example := find_model(name, [package]):
+            raise UserCodeError(f"{package} has no function {name}; {example}")
     elif not is_configuration(spec):
         if loader := LOADERS.get(os.path.splitext(spec)[1]):
             hint = f"a function that loads it is a target: FILE.py:make returns ({loader.format(spec)}, inputs)"
             raise UserCodeError(f"{spec!r} is a saved model; {hint}")
+        if example := find_model(spec, LIBRARIES):
+            raise UserCodeError(f"unknown target {spec!r}; {example}")
         near = did_you_mean(spec, PRESETS).removeprefix("; ")
         closed = f"a preset ({near or 'headcount table --list'}), a layer (moa:K=8,E=32,…)"
         raise UserCodeError(f"unknown target {spec!r}; {closed}, FILE.py:FUNCTION, config.json or hf:NAME")
     elif not os.path.isfile(spec):
         raise UserCodeError(f"there is no file {spec}")
+
+
+def find_model(name: str, packages: Sequence[str]) -> str:
+    """Return how to name a function that an installed package has in its ``models`` and not itself, with an input;
+    empty where there is none.
+
+    The text of its files is read, and none of them is imported.
+    """
+    for package in packages:
+        init = _find_module(package, sys.path) if name.isidentifier() and package.isidentifier() else None
+        files = sorted((init.parent / "models").rglob("*.py")) if init and init.name == "__init__.py" else []
+        definition = re.compile(rf"^def {name}\(", re.MULTILINE)
+        if any(definition.search(file.read_text("utf-8", "replace")) for file in files):
+            side = next(iter(re.findall(r"_(\d{3})\b", name)), "224")
+            return f"write {package}.models:{name}; its input is --input 1,3,{side},{side}"
+    return ""
 
 
 def check_function(spec: str) -> None:

@@ -5,12 +5,14 @@ These have the columns of HEADER or WIDE.
 
 import csv
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import partial
 from pathlib import PurePath
 from typing import Any
 
+from headcount.formulas.conventions import TRAINING
 from headcount.formulas.published.expressions import expression
 from headcount.formulas.published.figures import LETTERS, QUANTITIES, Row
 from headcount.formulas.published.rounding import UNITS
@@ -26,6 +28,10 @@ ALIASES = {
     "model": "target", "method": "target", "param": "params", "parameter": "params", "parameters": "params",
 }  # fmt: skip
 """Heads of papers, as "#param." without its marks, by the name of a column."""
+TEXTS = ("name", "input", "note")
+"""Columns that are the fields of a row, as in TOML, and print no number."""
+NEAR = 0.77
+"""The likeness of a head and a quantity, by difflib, from which on it is a slip: "acts" and "fps" are none."""
 _HEAD = re.compile(r"(.*?)\s*(?:[(\[]\s*([KMGBTP%]?)\s*(?i:macs?|flops?|params?)?\s*[)\]])?\s*", re.DOTALL)
 RESERVED = {*NAMES, *LETTERS, *QUANTITIES}
 """Names of sizes and quantities, which follow from the target of a row and cannot be given."""
@@ -41,7 +47,9 @@ def load(path: str, text: str, rule: str, find_rule: bool, check_target: Callabl
     """
     # a number with a point is a rounded one, whose digits count
     is_toml = path.lower().endswith(".toml")
-    data, lines, wrong = (parse_toml(text, parse_float=str), _row_lines(text), []) if is_toml else _read_cells(text)
+    data, lines, wrong, ignored = (
+        (parse_toml(text, parse_float=str), _row_lines(text), [], []) if is_toml else _read_cells(text)
+    )
     data = {"name": PurePath(path).stem, **data} | ({"rule": rule} if rule else {})
     parts: list[tuple[str, Callable[[], Any]]] = [("", partial(check, False, line)) for line in wrong]
     # the types of other data are wrong
@@ -55,12 +63,20 @@ def load(path: str, text: str, rule: str, find_rule: bool, check_target: Callabl
         rules = {table.rule_of(figure) for figure in table.quantities.values()}
         is_named = all(isinstance(row.get("printed"), Mapping) for row in data["row"])
         is_used = table.rule in rules or (table.rule in QUANTITIES and not is_named)
-        what = f"the rule {table.rule!r} changes no number: the rows print {', '.join(table.quantities)}"
-        check(is_used or not table.rule, what)
+        check(is_used or not table.rule, _without_effect(table))
     read_each([(f"line {row.line}: ", partial(_check_row, row, table)) for row in table.rows])
     # a cell is judged where another of its row cannot be
     cells = [replace(row, printed={name: text}) for row in table.rows for name, text in row.printed.items()]
-    return replace(table, rows=tuple(cells))
+    return replace(table, rows=tuple(cells), ignored=tuple(ignored))
+
+
+def _without_effect(table: PublishedTable) -> str:
+    """Return that the rule of a table changes none of its numbers, and what it is for."""
+    what = f"the rule {table.rule!r} changes no number: the rows print {', '.join(table.quantities)}"
+    if table.rule in QUANTITIES:
+        return f"{what}, and {table.rule} is the quantity of numbers that name none; head a column {table.rule}"
+    costs = "the FLOPs of training" if table.rule in TRAINING else "MACs and FLOPs of a forward pass"
+    return f"{what}, and {table.rule} counts {costs}"
 
 
 def _check_figures(table: PublishedTable) -> None:
@@ -91,20 +107,22 @@ def _row_lines(text: str) -> tuple[int, ...]:
     return tuple(at for at, line in enumerate(text.splitlines(), 1) if re.match(r"\s*\[\[\s*row\s*\]\]", line))
 
 
-def _read_cells(text: str) -> tuple[dict[str, Any], tuple[int, ...], list[str]]:
+def _read_cells(text: str) -> tuple[dict[str, Any], tuple[int, ...], list[str], list[str]]:
     """Return a table of CSV or markdown as the TOML file that says the same, a row for each cell, the lines of these,
-    and an error for each line of more or fewer cells."""
+    an error for each line of more or fewer cells, and the heads of columns that are no part of it."""
     (at, header), *lines = [*_split_lines(text)] or [(1, [])]
-    columns = [_column(head) for head in header]
+    columns = _columns(header)
     names = [name for name, _ in columns]
-    is_long = sorted(names) == sorted(HEADER)
-    if names.count("target") != 1 or len(names) == 1:
+    is_long = {*HEADER} <= {*names}
+    others = [name for name in names if name not in ("target", *TEXTS, *(HEADER if is_long else ()))]
+    read_each([(f"line {at}: ", partial(_check_typo, name)) for name in others])
+    quantities = [name for name in others if name in QUANTITIES]
+    if names.count("target") != 1 or not (quantities or is_long):
         what = f"it must be {','.join(HEADER)}, or the target and its quantities, as {','.join(WIDE)}"
         raise ValueError(f"line {at}: the header is {','.join(header)!r}; {what}")
-    others = [name for name in names if name not in ("target", *(HEADER if is_long else ()))]
+    for name in TEXTS:
+        check(names.count(name) < 2, f"line {at}: two columns are {name}")
     check(lines, f"line {at}: the header is all there is; each line below it is a row")
-    where = " in the header, which has no other columns"
-    read_each([(f"line {at}: ", partial(check_name, name, QUANTITIES, "quantity", where)) for name in others])
     rows: list[dict[str, Any]] = []
     at_lines: list[int] = []
     wrong = []
@@ -116,14 +134,26 @@ def _read_cells(text: str) -> tuple[dict[str, Any], tuple[int, ...], list[str]]:
         if len(cells) != len(names):
             wrong.append(f"line {line}: {len(cells)} cells; a row has {', '.join(names)}")
             continue
-        printed = [(*column, text) for column, text in zip(columns, cells, strict=True) if text]
+        texts = {name: text for name, text in zip(names, cells, strict=True) if name in ("target", *TEXTS) and text}
+        printed = [(*column, text) for column, text in zip(columns, cells, strict=True) if column[0] in quantities]
         if is_long:
             printed = [(*_column(cells[names.index("quantity")]), cells[names.index("printed")])]
         for name, unit, text in printed:
-            if name != "target":
-                rows.append({"target": cells[place], "printed": {name: text + unit if text[-1:].isdigit() else text}})
+            if text or is_long:
+                number = text + unit if text[-1:].isdigit() else text
+                rows.append({"target": "", **texts, "printed": {name: number}})
                 at_lines.append(line)
-    return {"row": rows}, tuple(at_lines), wrong
+    ignored = [head for head, name in zip(header, names, strict=True) if name in others and name not in quantities]
+    return {"row": rows}, tuple(at_lines), wrong, ignored
+
+
+def _check_typo(name: str) -> None:
+    """Raise ValueError for the head of a column that is no quantity and looks like one: its letters in another order,
+    or nearly its name."""
+    if name not in QUANTITIES:
+        swapped = [known for known in QUANTITIES if sorted(known) == sorted(name)]
+        if swapped or get_close_matches(name, QUANTITIES, cutoff=NEAR):
+            check_name(name, QUANTITIES, "quantity", " in the header")
 
 
 def _split_lines(text: str) -> Iterator[tuple[int, list[str]]]:
@@ -143,6 +173,18 @@ def _split_lines(text: str) -> Iterator[tuple[int, list[str]]]:
                 yield rows.line_num, [cell.strip() for cell in row]
     except csv.Error as error:
         raise ValueError(f"line {rows.line_num}: {error}") from None
+
+
+def _columns(header: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the name and the unit of each column; beside a column "target" that of models has names to print."""
+    columns = [_column(head) for head in header]
+    heads = [head.strip().lower() for head in header]
+    if "target" in heads:
+        columns = [
+            ("name", unit) if name == "target" and head != "target" else (name, unit)
+            for head, (name, unit) in zip(heads, columns, strict=True)
+        ]
+    return columns
 
 
 def _column(head: str) -> tuple[str, str]:

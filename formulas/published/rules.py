@@ -88,7 +88,8 @@ def attempts(figure: Figure, every: bool = False) -> list[Attempt]:
     """
     if not figure.letters & {"work", "macs"}:
         values = PARAMETERS if figure.value in PARAMETERS.values() else {figure.expression: figure.value}
-        return [Attempt(replace(figure, value=value), name) for name, value in values.items()]
+        own_first = sorted(values.items(), key=lambda item: item[1] != figure.value)
+        return [Attempt(replace(figure, value=value), name) for name, value in own_first]
     units = _units(figure)
     own = next(iter(units))
     tried = [
@@ -106,10 +107,12 @@ def attempts(figure: Figure, every: bool = False) -> list[Attempt]:
 
 
 def _distinct(tried: Iterable[tuple[Attempt, Any]]) -> list[tuple[Attempt, Any]]:
-    """Return attempts with their values, without those whose rule has the value already, as per token of one token."""
+    """Return attempts with their values, without those whose rule has the value already, as per token of one token, and
+    without parameters that have it, as active ones of a model without experts."""
     kept: list[tuple[Attempt, Any]] = []
     for attempt, value in tried:
-        if all(other.rule != attempt.rule or known != value for other, known in kept):
+        rule = attempt.figure.rule
+        if all(other.figure.rule != rule or known != value for other, known in kept):
             kept.append((attempt, value))
     return kept
 

@@ -81,6 +81,7 @@ class PublishedTable(Printed):
         read: one of READ.
         address: where it can be read.
         second: the address of a second source, in which each printed figure was read again, digit by digit.
+        ignored: heads of columns of a file that are neither models nor quantities.
         also: other sources, or those of a part of its figures or sizes; a table without both was read once.
     """
 
@@ -99,6 +100,7 @@ class PublishedTable(Printed):
     address: str = ""
     second: str = ""
     also: str = ""
+    ignored: tuple[str, ...] = field(default=(), metadata=UNREAD)
 
     def column(self, quantity: str) -> Any:
         """Return the first column of a quantity; None if the table has none."""
@@ -146,10 +148,10 @@ class PublishedTable(Printed):
             return self.rule if self.rule in FORWARD else "exact"
         return ""
 
-    def quote(self, figure: Figure, lengths: Mapping[str, int | None]) -> str:
+    def quote(self, figure: Figure, lengths: Sequence[tuple[str, int | None]]) -> str:
         """Return a sentence for a paper: the quantity, its rule, what that counts, T, and the peak where it is used.
 
-        ``lengths``: T by row, which are named where others have none.
+        ``lengths``: the name and T of each row; rows are named where some have none.
         """
         digits = ["truncated to the printed digits"] if figure.truncated else []
         name = self.rule_of(figure)
@@ -158,9 +160,7 @@ class PublishedTable(Printed):
         rule = CONVENTIONS[name]
         parts = [f"{figure.head} by the rule {rule.name}: {rule.about.rstrip('.')}"]
         parts += ["2 FLOPs for each multiply-accumulate"] if figure.quantity.startswith("flops") else []
-        known = {row: length for row, length in lengths.items() if length}
-        of = f" of {', '.join(known)}" if len(known) < len(lengths) else ""
-        parts += [f"T = {', '.join(f'{length:,}' for length in sorted(set(known.values())))}{of}"] if known else []
+        parts += _lengths_in_words(lengths)
         parts += [f"peak {self.peak} FLOP/s"] if "peak" in figure.letters else []
         parts += digits
         return "; ".join(parts) + (f" ({rule.source})." if rule.source else ".")
@@ -170,6 +170,17 @@ class PublishedTable(Printed):
         """Describe the source of the table in words."""
         again = [f"each figure again in {self.second}"] * bool(self.second) + [f"also {self.also}"] * bool(self.also)
         return f"Read: {self.read}, {self.address}; {'; '.join(again) or 'read once'}."
+
+
+def _lengths_in_words(lengths: Sequence[tuple[str, int | None]]) -> list[str]:
+    """Return the lengths of rows in words, each once, and where some have none the rows that do, or all but these."""
+    sizes = sorted({length for _, length in lengths if length})
+    if not sizes:
+        return []
+    known = dict.fromkeys(name for name, length in lengths if length)
+    others = dict.fromkeys(name for name, length in lengths if not length)
+    of = f" of all but {', '.join(others)}" if len(others) < len(known) else f" of {', '.join(known)}"
+    return [f"T = {', '.join(f'{size:,}' for size in sizes)}{of if others else ''}"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,8 +41,9 @@ class Judged:
         value: what the rule gives.
         verdict: one of VERDICTS.
         because: the arithmetic, where it needs any.
-        held: the cost that the whole column holds in place of its own.
+        holds: the cost that its column holds in place of its own, where that prints it, in words.
         digits: how it is printed where its digits are others than those of the column, in words.
+        instead: the number that should be printed where no rule prints this one.
     """
 
     row: Row
@@ -51,8 +52,9 @@ class Judged:
     value: Interval
     verdict: str = ""
     because: str = ""
-    held: Attempt | None = None
+    holds: str = ""
     digits: str = ""
+    instead: str = ""
 
     @property
     def expected(self) -> str:
@@ -110,12 +112,12 @@ def judge(table: PublishedTable, cases: Cases, why_not: Applies = lambda row, ru
     found = []
     for cell in by_rule:
         figure = replace(cell.figure, truncated=cell.figure.truncated or cell.figure.name in cut)
-        cell = replace(cell, figure=figure, held=held[figure.name])
+        cell = replace(cell, figure=figure)
         contradiction = contradictions.get(cell.row.name, "") if figure.quantity == "macs" else ""
         if fit := fitted.get((cell.row.name, figure.name)):
             found.append(replace(cell, verdict=fit[0], because=fit[1]))
         else:
-            found.append(_with_verdict(cell, contradiction, figure.name in up, cases, why_not))
+            found.append(_with_verdict(cell, held[figure.name], contradiction, figure.name in up, cases, why_not))
     return found
 
 
@@ -164,43 +166,50 @@ def _fitted(table: PublishedTable, cases: Cases) -> dict[tuple[str, str], tuple[
     return verdicts
 
 
-def _with_verdict(cell: Judged, contradiction: str, is_up: bool, cases: Cases, why_not: Applies) -> Judged:
+def _with_verdict(
+    cell: Judged, held: Attempt | None, contradiction: str, is_up: bool, cases: Cases, why_not: Applies
+) -> Judged:
     """Return a cell that no fit explains with its verdict, and the arithmetic with the row's note.
 
-    ``is_up``: its column is rounded up throughout.
+    ``held``: the cost that its column holds in place of its own; ``is_up``: the column is rounded up throughout.
     """
     row, figure, value = cell.row, cell.figure, cell.value
 
-    def found(verdict: str, *because: str, digits: str = "") -> Judged:
-        return replace(cell, verdict=verdict, because=_join(*because, row.note), digits=digits)
+    def found(verdict: str, *because: str, **more: Any) -> Judged:
+        return replace(cell, verdict=verdict, because=_join(*because, row.note), **more)
 
     if cell.printed in EMPTY:
         return found("no printed value")
     printed = row.number(figure)
     if figure.prints(value, printed):
         return found("reproduced")
-    instead = row.explain.get(figure.name, {})
-    explain = _adjusted if "adjust" in instead else _changed
-    if instead and (because := explain(row, figure, printed, value, cases)):
-        fitted = " (sizes fitted)" if instead.get("fitted") else ""
+    typed = row.explain.get(figure.name, {})
+    explain = _adjusted if "adjust" in typed else _changed
+    if typed and (because := explain(row, figure, printed, value, cases)):
+        fitted = " (sizes fitted)" if typed.get("fitted") else ""
         # the reason of the cell stands in place of the note of the row
-        return replace(cell, verdict=f"explained{fitted}", because=_join(because, instead.get("because", "")))
+        return replace(cell, verdict=f"explained{fitted}", because=_join(because, typed.get("because", "")))
     words = before = ""
-    if cell.held:
-        words = words_of(cell.held, figure)
+    if held:
+        words = words_of(held, figure)
         before = f"by the rule {figure.format(value, printed)}; {words} "
-        figure = replace(cell.held.figure, truncated=figure.truncated)
+        figure = replace(held.figure, truncated=figure.truncated)
         value = evaluate(row, figure, cases)
     digits = figure.other_digits(value, printed, is_up)
     if digits or figure.prints(value, printed):
         whole = ", as each number of the column" if digits == "rounded up" else ""
-        return found("explained", f"{before}{in_words(figure, value, printed, digits)}{whole}", digits=digits)
+        because = f"{before}{in_words(figure, value, printed, digits)}{whole}"
+        return found("explained", because, digits=digits, holds=held.change.strip() if held else "")
+    both = (figure.text(end, printed) for end in (value.low, value.high))
+    instead = "" if figure.formula else " to ".join(dict.fromkeys(both))
     if contradiction:
-        return found("not reproducible", contradiction)
+        return found("not reproducible", contradiction, instead=instead)
     verdict, because = try_rules(row, figure, value, cases, why_not, words)
-    up = figure.other_digits(value, printed, is_up=True) if verdict == "no rule found" else ""
+    if verdict != "no rule found":
+        return found(verdict, because)
+    up = figure.other_digits(value, printed, is_up=True)
     shown = f"{in_words(figure, value, printed, up)}, which only a whole column of {MIN_WHOLE} or more numbers shows"
-    return found(verdict, because, shown if up else "")
+    return found(verdict, because, shown if up else "", instead=instead)
 
 
 def adjustments(row: Row, figure: Figure, case: Case) -> list[tuple[str, int]]:
