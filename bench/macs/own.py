@@ -22,7 +22,7 @@ from headcount.bench.macs.published import NOT_COUNTED, CellRow, as_texts, count
 from headcount.bench.result import Row, Table, columns_of, shown
 from headcount.bench.targets.process import InternalError
 from headcount.bench.targets.target import is_configuration, parse_input, parse_target
-from headcount.bench.targets.user_code import UserCodeError, check_function, check_target, is_below
+from headcount.bench.targets.user_code import InstalledModel, UserCodeError, check_function, check_target, is_below
 from headcount.bench.training_flops import flops_per_token, module_ledger
 from headcount.formulas.conventions import CONVENTIONS
 from headcount.formulas.ledger import Entry, Ledger, counted_weights
@@ -277,6 +277,8 @@ def _check_target(path: str, target: str) -> None:
     if not _has_closed_form(target):
         try:
             check_target(_locate(target, Path(path).parent, None))
+        except InstalledModel as error:
+            raise ValueError(f"{_in_table(error, path)}, with --trust") from None
         except UserCodeError as error:
             raise ValueError(_in_table(error, path)) from None
 
@@ -392,16 +394,17 @@ def _review_of_column(cells: Sequence[Judged]) -> str:
         found = [*texts]
         return [f"{_shortened(found, ', ')}{words}"] if found else []
 
-    total = f"all {len(cells)}" if len(cells) > 1 else "the number"
-    parts = []
+    total, parts = len(cells), []
     for what, times in Counter(_finding(cell) for cell in cells).items():
         if what:
-            parts.append(f"{total if times == len(cells) else f'{times} of {len(cells)}'} {what}")
+            whole = {1: "the only number", 2: "both"}.get(total, f"all {total}")
+            one = what.replace("hold ", "holds ") if times == 1 else what
+            parts.append(f"{whole if times == total else f'{times} of {total}'} {one}")
     for digits in dict.fromkeys(cell.digits for cell in cells if cell.digits):
         parts += numbers((_named(cell) for cell in cells if cell.digits == digits), f" {DIGITS.get(digits, digits)}")
     parts += numbers(
         (_named(cell) for cell in cells if cell.verdict.startswith("explained") and not (cell.holds or cell.digits)),
-        " explained above",
+        " by another rule, unit or length",
     )
     parts += numbers(f"{_named(cell)} should be {cell.instead}" for cell in cells if cell.instead)
     return ", ".join(parts)

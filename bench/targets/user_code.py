@@ -36,6 +36,10 @@ class UserCodeError(Exception):
         self.trace = trace
 
 
+class InstalledModel(UserCodeError):
+    """A name of a model that is none, and that an installed package has in its models."""
+
+
 @dataclass(frozen=True)
 class Built:
     """A module with its positional and keyword inputs, ready to run. ``notes`` are printed under its count.
@@ -96,13 +100,13 @@ def check_target(spec: str) -> None:
         check_spec(spec)
         package, _, name = spec.rpartition(":")
         if example := find_model(name, [package]):
-            raise UserCodeError(f"{package} has no function {name}; {example}")
+            raise InstalledModel(f"{package} has no function {name}; {example}")
     elif not is_configuration(spec):
         if loader := LOADERS.get(os.path.splitext(spec)[1]):
             hint = f"a function that loads it is a target: FILE.py:make returns ({loader.format(spec)}, inputs)"
             raise UserCodeError(f"{spec!r} is a saved model; {hint}")
         if example := find_model(spec, LIBRARIES):
-            raise UserCodeError(f"unknown target {spec!r}; {example}")
+            raise InstalledModel(f"unknown target {spec!r}; {example}")
         near = did_you_mean(spec, PRESETS).removeprefix("; ")
         closed = f"a preset ({near or 'headcount table --list'}), a layer (moa:K=8,E=32,…)"
         raise UserCodeError(f"unknown target {spec!r}; {closed}, FILE.py:FUNCTION, config.json or hf:NAME")
@@ -118,12 +122,17 @@ def find_model(name: str, packages: Sequence[str]) -> str:
     """
     for package in packages:
         init = _find_module(package, sys.path) if name.isidentifier() and package.isidentifier() else None
-        files = sorted((init.parent / "models").rglob("*.py")) if init and init.name == "__init__.py" else []
+        if not init or init.name != "__init__.py" or re.search(rf"\b{name}\b|import \*", _text(init)):
+            continue
         definition = re.compile(rf"^def {name}\(", re.MULTILINE)
-        if any(definition.search(file.read_text("utf-8", "replace")) for file in files):
+        if any(definition.search(_text(file)) for file in sorted((init.parent / "models").rglob("*.py"))):
             side = next(iter(re.findall(r"_(\d{3})\b", name)), "224")
             return f"write {package}.models:{name}; its input is --input 1,3,{side},{side}"
     return ""
+
+
+def _text(file: Path) -> str:
+    return file.read_text("utf-8", "replace")
 
 
 def check_function(spec: str) -> None:

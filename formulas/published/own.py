@@ -74,7 +74,9 @@ def _without_effect(table: PublishedTable) -> str:
     """Return that the rule of a table changes none of its numbers, and what it is for."""
     what = f"the rule {table.rule!r} changes no number: the rows print {', '.join(table.quantities)}"
     if table.rule in QUANTITIES:
-        return f"{what}, and {table.rule} is the quantity of numbers that name none; head a column {table.rule}"
+        head = QUANTITIES[table.rule].head
+        of_none = f"{table.rule} is no rule, but the quantity of numbers of a TOML file that name none"
+        return f"{what}; {of_none}; a column that holds {head} is headed {table.rule}"
     costs = "the FLOPs of training" if table.rule in TRAINING else "MACs and FLOPs of a forward pass"
     return f"{what}, and {table.rule} counts {costs}"
 

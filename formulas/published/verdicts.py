@@ -195,8 +195,9 @@ def _with_verdict(
         before = f"by the rule {figure.format(value, printed)}; {words} "
         figure = replace(held.figure, truncated=figure.truncated)
         value = evaluate(row, figure, cases)
-    digits = figure.other_digits(value, printed, is_up)
-    if digits or figure.prints(value, printed):
+    is_plain = figure.prints(value, printed)
+    digits = "" if is_plain else figure.other_digits(value, printed, is_up)
+    if digits or is_plain:
         whole = ", as each number of the column" if digits == "rounded up" else ""
         because = f"{before}{in_words(figure, value, printed, digits)}{whole}"
         return found("explained", because, digits=digits, holds=held.change.strip() if held else "")

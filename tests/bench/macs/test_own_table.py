@@ -812,3 +812,127 @@ def test_table_states_that_digits_are_cut_off(table):
     text = f'[[figure]]\nquantity = "macs"\ntruncated = true\n{ROW}set = {{ T = {TELL[0]} }}\nprinted = "%s"\n'
     assert verdicts(table(text % cut(macs_at(TELL[0])))) == ["reproduced"]
     assert verdicts(table(text % rounded(macs_at(TELL[0])))) == ["explained"]
+
+
+def test_column_that_holds_macs_says_no_more(table):
+    numbers = [(n, rounded(macs_at(n))) for n in BOTH[:2]]
+    (row, _) = table(flops_column(*numbers), name="mine.csv")[1][0]["rows"]
+    by_rule, macs = 2 * macs_at(BOTH[0]) / 10**12, macs_at(BOTH[0]) / 10**12
+    expected = f"by the rule {by_rule:.3f}T; the column headed FLOPs holds MACs, {macs:.3f}T"
+    assert (row["verdict"], row["because"]) == ("explained", expected)
+
+
+@pytest.mark.parametrize("head, name", [("Name", "A"), ("Method", "B"), ("Model", "C")])
+def test_columns_of_a_paper_are_not_judged(table, head, name):
+    text = f'{head},Target,image size,#Params,Acts (M),top-1\n{name},llama2-7b,224²,6.74B,"1,500",81.3\n'
+    for options in ([], ["--find-rule"]):
+        code, sections, _ = table(text, *options, name="mine.csv")
+        assert code == 0 and "Not judged, as no quantities: image size, Acts (M), top-1." in sections[0]["below"]
+    _, sections, _ = answer = table(text, name="mine.csv")
+    assert verdicts(answer) == ["reproduced"] and sections[0]["rows"][0]["row"] == name
+    markdown = f"| {head} | Target | image size | #param. |\n|--|--|--|--|\n| {name} | llama2-7b | 224² | 6.74B |\n"
+    _, sections, _ = answer = table(markdown, name="mine.md")
+    assert verdicts(answer) == ["reproduced"] and sections[0]["rows"][0]["row"] == name
+
+
+@pytest.mark.parametrize("head", ["mcas", "parms", "flpos", "Params M", "mac", "actve params"])
+def test_column_near_to_a_quantity_is_a_slip(table, head):
+    code, _, err = table(f"model,params,{head}\nllama2-7b,6.74B,7\n", name="mine.csv")
+    assert code == 2 and "line 1: unknown quantity" in err and "did you mean" in err
+
+
+@pytest.mark.parametrize("head", ["Acts", "ms", "FPS", "epochs", "mem (GB)", "year", "AP", "test size"])
+def test_other_heads_are_no_slips(table, head):
+    assert table(f"model,params,{head}\nllama2-7b,6.74B,7\n", name="mine.csv")[0] == 0
+
+
+def test_table_without_a_quantity_is_named(table):
+    code, _, err = table("model,image size\nllama2-7b,224\n", name="mine.csv")
+    assert code == 2 and "line 1: the header is 'model,image size'; it must be" in err
+    code, _, err = table("target,name,name,params\nllama2-7b,a,b,6.74B\n", name="mine.csv")
+    assert code == 2 and "line 1: two columns are name" in err
+
+
+def test_rows_of_one_model_have_inputs(table, tmp_path):
+    (tmp_path / "paper" / "bare.py").write_text(
+        "from torch import nn\ndef bare(): return nn.Linear(11, 7, bias=False)\n"
+    )
+    lines = ['A,bare.py:bare,"2,11",154', 'B,bare.py:bare,"3,11",231', 'C,bare.py:bare,"3,11",154']
+    _, sections, _ = answer = table(csv_of(*lines, header="name,target,input,macs"), name="mine.csv")
+    assert verdicts(answer) == ["reproduced", "reproduced", "no rule found"]
+    rows = "".join(
+        f'[[row]]\ntarget = "bare.py:bare"\ninput = "{n},11"\nprinted = {{ macs = {77 * n} }}\n' for n in (2, 3)
+    )
+    assert verdicts(table(rows)) == ["reproduced"] * 2
+
+
+@pytest.fixture
+def library(tmp_path, monkeypatch):
+    """An installed package whose models are not names of itself, and whose code must not run."""
+    package = tmp_path / "installed" / "zoo"
+    (package / "models").mkdir(parents=True)
+    (package / "__init__.py").write_text("raise SystemExit('imported')\nfrom .models.swin import create\n")
+    (package / "models" / "swin.py").write_text("def swin_base_384(): pass\ndef create(): pass\n")
+    monkeypatch.syspath_prepend(tmp_path / "installed")
+    monkeypatch.setattr("headcount.bench.targets.user_code.LIBRARIES", ("zoo",))
+
+
+@pytest.mark.parametrize("target, what", [
+    ("zoo:swin_base_384", "zoo has no function swin_base_384"), ("swin_base_384", "unknown target 'swin_base_384'"),
+])  # fmt: skip
+def test_model_of_a_library_is_found(table, library, capsys, target, what):
+    code, _, err = table(csv_of(f"{target},params,29M"), name="mine.csv")
+    advice = 'write zoo.models:swin_base_384; its input is "1,3,384,384" in a column input, with --trust'
+    assert code == 2 and f"line 2: {what}; {advice}" in err
+    assert main(["count", target]) == 2
+    assert "write zoo.models:swin_base_384; its input is --input 1,3,384,384\n" in capsys.readouterr().err
+    # a name of the package itself is one, and a name that is nowhere has the general advice
+    assert "zoo:create would run installed code" in table(csv_of("zoo:create,params,29M"), name="mine.csv")[2]
+    assert "zoo.models" not in table(csv_of("swin_large,params,29M"), name="mine.csv")[2]
+
+
+def test_length_of_all_rows_is_said_once(table, tmp_path):
+    pytest.importorskip("transformers", reason="the optional extra hf is not installed")
+    write(tmp_path / "paper", LLAMA)
+    lines = ['"llama2-7b,T=5",macs,7', '"config.json,T=5",macs,7', '"moa:K=2,E=5,D=7,d_m=11,T=5",macs,7']
+    quote = table(csv_of(*lines), name="mine.csv")[1][0]["below"][0]
+    assert quote.endswith("; T = 5.")
+    # the fewer are named: those that have a length, or those that have none
+    quote = table(csv_of(*lines, "dit-b4,macs,7"), name="mine.csv")[1][0]["below"][0]
+    assert quote.endswith("; T = 5 of all but dit-b4.")
+
+
+def test_quantity_in_place_of_a_rule_is_explained(table):
+    text = flops_column((BOTH[0], rounded(macs_at(BOTH[0]))))
+    code, _, err = table(text, "--rule", "macs", name="mine.csv")
+    assert code == 2 and "macs is no rule, but the quantity" in err and "headed macs" in err
+
+
+def test_find_rule_shows_rules_that_print_rows(table):
+    lines = ["llama2-7b,params,6.74B", f'"llama2-7b,T={BOTH[0]}",macs,{rounded(macs_at(BOTH[0]))}']
+    _, sections, _ = table(csv_of(*lines, '"llama2-7b,T=1024",flops,9T'), "--find-rule", name="mine.csv")
+    titles = [section["title"] for section in sections]
+    assert [title.rpartition(", ")[2] for title in titles] == ["parameters", "MACs", "FLOPs"]
+    # a dense model has as many active parameters
+    assert [row["rule"] for row in sections[0]["rows"]] == ["all"]
+    assert "1 other rule tried prints no row." in sections[0]["below"]
+    assert all(row["prints"] for row in sections[1]["rows"])
+    nearest = sections[2]["rows"]
+    assert [row["prints"] for row in nearest] == [0] * 3
+    off = [row["deviation"] for row in nearest]
+    assert off == sorted(off)
+    (note,) = [text for text in sections[2]["below"] if "other rules tried print no row" in text]
+    assert int(note.split()[0]) > 20
+
+
+def test_review_says_what_each_column_holds(table):
+    wrong = rounded(macs_at(BOTH[2]) * 102 // 100)
+    numbers = [*((n, rounded(macs_at(n))) for n in BOTH[:2]), (TELL[0], cut(macs_at(TELL[0]))), (BOTH[2], wrong)]
+    lines = [f'{n},"llama2-7b,T={n}",{text},6.7B' for n, text in numbers]
+    right = rounded(macs_at(BOTH[2]))
+    expected = (
+        f"For a review: FLOPs: 3 of 4 hold MACs, {cut(macs_at(TELL[0]))} ({TELL[0]}) cut off, "
+        f"{wrong} ({BOTH[2]}) should be {right}; parameters: all 4 reproduced."
+    )
+    text = csv_of(*lines, header="name,target,flops,params")
+    assert table(text, name="mine.csv")[1][0]["below"][-1] == expected
