@@ -31,8 +31,9 @@ _POSITIONS = re.compile(r"(wpe|position_embeddings?|embed_positions)$")
 """Paths of learned position tables."""
 _IMAGES = ("pixel_values", "pixel_values_images", "pixel_values_videos", "flattened_patches")
 _SOUNDS = ("input_features", "input_values", "audio_mel")
-_GRIDS = ("image_grid_thw", "grid_thw")
-"""Names of images, sounds, and the numbers of patches of an image along time, height and width, in forward."""
+_GRIDS = {"image_grid_thw", "grid_thw"}
+_DIVIDED = _GRIDS | {"spatial_shapes", "target_sizes", "pixel_position_ids"}
+"""Names in forward of images, of sounds, and of the numbers of patches of an image or their places."""
 _SOUND_WIDTHS = (
     "num_mel_bins", "input_feat_per_channel", "feature_projection_input_dim", "input_feat_size", "mel_bins", "n_mels",
 )  # fmt: skip
@@ -133,7 +134,7 @@ class Inputs:
         """Add token ids of the model and of its decoder."""
         if "input_ids" in self.signature.parameters and not self._has("input_ids"):
             text = self.config.get_text_config()
-            two_towers = vision is not self.config and not self._has_placeholders("image")
+            two_towers = vision is not self.config and not self._placeholder("image")
             default = first_field(text, "max_position_embeddings") if two_towers else None
             self._add_tokens("input_ids", "seq_len", default)
         for name in self.signature.parameters:
@@ -151,7 +152,7 @@ class Inputs:
         for path, offsets in self.model.named_buffers():
             owner, _, buffer = path.rpartition(".")
             is_read = {"input_ids", "audio_codes"} & _parameters(self.model.get_submodule(owner))
-            if buffer.endswith("offsets") and is_read and not self._has_placeholders("audio"):
+            if buffer.endswith("offsets") and is_read and not self._placeholder("audio"):
                 return len(offsets) if name == self._ids_of(path) else None
         return None
 
@@ -160,27 +161,17 @@ class Inputs:
         names = (name for name in self.signature.parameters if name.endswith("_input_ids"))
         return next((name for name in names if f"{name.removesuffix('_input_ids')}." in path), "input_ids")
 
-    def _placeholder(self, *kinds: str) -> int | None:
-        """Return the token that stands for a part of an image or a sound in a text."""
-        names = (f"{kind}_token_{what}" for kind in kinds for what in ("id", "index"))
-        return next((token for name in names if (token := _find(self.config, name)) is not None), None)
+    def _placeholder(self, *kinds: str) -> tuple[Any, str] | None:
+        """Return part and field of the configuration with the token that stands for a part of an image or a sound.
 
-    def _choose_placeholder(self, kind: str) -> int:
-        """Set the token that stands for a part of an image where the configuration leaves it open: the last one."""
-        names = [f"{kind}_token_{what}" for what in ("index", "id")]
+        None where a text has no places for them. The field may be None.
+        """
+        names = [f"{kind}_token_{what}" for kind in kinds for what in ("index", "id")]
         parts = [self.config, *(getattr(self.config, part, None) for part in self.config.sub_configs)]
-        part, name = next((part, name) for part in parts for name in names if hasattr(part, name))
-        token = self.config.get_text_config().vocab_size - 1
-        setattr(part, name, token)
-        self.notes.append(f"{name} is {token:,}, the last token: the configuration names none; --set {name}=N sets it")
-        return token
-
-    def _has_placeholders(self, *kinds: str) -> bool:
-        """Return whether images or sounds have places in the text, even where the configuration gives no token."""
-        names = [f"{kind}_token_{what}" for kind in kinds for what in ("id", "index")]
-        parts = [self.config, *(getattr(self.config, part, None) for part in self.config.sub_configs)]
-        has_names = any(hasattr(part, name) for part in parts for name in names)
-        return "input_ids" in self.signature.parameters and has_names
+        found = [(part, name) for part in parts for name in names if hasattr(part, name)]
+        if not found or "input_ids" not in self.signature.parameters:
+            return None
+        return next((one for one in found if getattr(*one) is not None), found[0])
 
     def _needs(self, name: str) -> bool:
         """Return whether an input that is no text is needed: it is required, or there is no text."""
@@ -193,53 +184,48 @@ class Inputs:
     def _add_images(self, vision: Any) -> None:
         """Add images; of a model that reads text with placeholders as many as --images asks for."""
         taken = [name for name in _IMAGES if name in self.signature.parameters and "video" not in name]
-        kind = next((kind for kind in ("image", "video") if self._has_placeholders(kind)), None)
+        kind = next((kind for kind in ("image", "video") if self._placeholder(kind)), None)
         if kind and taken:
             number = self._length("images", int(any(map(self._requires, taken))))
             if number:
                 self._add_placed_images(vision, kind, number)
             elif not any(map(self._has, taken)):
                 self.absent.append("--images 1")
-        elif "pixel_values" in taken or self._takes_patches():
-            self._add_image("pixel_values", vision, 1)
+        elif "pixel_values" in taken or "grid_thw" in self.signature.parameters:
+            self._add_image(vision, 1)
         elif "flattened_patches" in taken:
             patches = first_field(vision, "seq_len", "max_num_patches")
             one = self._candidate(("BNC",), {"N": patches})
             self._search({"flattened_patches": one}, self._reader("flattened_patches"))
 
-    def _takes_patches(self) -> bool:
-        return "grid_thw" in self.signature.parameters and "hidden_states" in self.signature.parameters
-
-    def _add_image(self, name: str, vision: Any, number: int) -> int | None:
-        """Add ``number`` images for each of the batch, and return the patches of an image where a grid gives them."""
-        grids = [grid for grid in _GRIDS if grid in self.signature.parameters]
-        images = self.batch * number
-        if grids:
-            name = name if name in self.signature.parameters else "hidden_states"
-            merge, patch = self._merge(vision), self._patch(vision)
-            # sides are rounded to whole merged patches, as the processor does
-            grid = [max(1, round(side / (patch * merge))) * merge for side in self._image_size(vision)]
-            patches, channels = grid[0] * grid[1], self._channels(vision)
-            width = channels * (first_field(vision, "temporal_patch_size") or 1) * patch**2
-            self._add(grids[0], lambda: torch.tensor([[1, *grid]] * images))
-            self._add("merge_sizes", lambda: torch.tensor([merge] * images))
-            one = self._candidate(("NC", "NKpp"), {"N": images * patches, "K": channels, "p": patch}, width)
-            self._search({name: one}, self._reader(name))
-            return patches
-        if "spatial_shapes" in self.signature.parameters:
-            patch = self._patch(vision)
-            grid = [max(1, side // patch) for side in self._image_size(vision)]
-            patches = grid[0] * grid[1]
-            self._add(name, lambda: self._floats(images, patches, self._channels(vision) * patch**2))
-            self._add("pixel_attention_mask", lambda: torch.ones(images, patches, dtype=torch.long))
-            self._add("spatial_shapes", lambda: torch.tensor([grid] * images))
-            return patches
-        has_frames = first_field(vision, "tubelet_size", "num_frames") is not None
-        self._add(name, lambda: self._video(vision) if has_frames else self._image(vision, number))
-        if "target_sizes" in self.signature.parameters:
-            grid = [max(1, side // self._patch(vision)) for side in self._image_size(vision)]
-            self._add("target_sizes", lambda: torch.tensor([grid] * images))
-        return None
+    def _add_image(self, vision: Any, number: int) -> int | None:
+        """Add ``number`` images for each of the batch, and return the patches of an image that is divided into them."""
+        taken, images = self.signature.parameters.keys(), self.batch * number
+        if not taken & _DIVIDED:
+            has_frames = first_field(vision, "tubelet_size", "num_frames") is not None
+            self._add("pixel_values", lambda: self._video(vision) if has_frames else self._image(vision, number))
+            return None
+        merge, patch, channels = self._merge(vision), self._patch(vision), self._channels(vision)
+        # sides are rounded to whole merged patches, as the processor does
+        grid = [max(1, round(side / (patch * merge))) * merge for side in self._image_size(vision)]
+        patches = grid[0] * grid[1]
+        columns = torch.arange(patches) % grid[1], torch.arange(patches) // grid[1]
+        values = {
+            **dict.fromkeys(_GRIDS, [1, *grid]), "merge_sizes": merge, "spatial_shapes": grid, "target_sizes": grid,
+            "pixel_position_ids": torch.stack(columns, 1).tolist(),
+        }  # fmt: skip
+        for name, value in values.items():
+            self._add(name, partial(torch.tensor, [value] * images))
+        if "target_sizes" in taken:
+            self._add("pixel_values", lambda: self._image(vision, number))
+            return None
+        width = channels * (first_field(vision, "temporal_patch_size") or 1) * patch**2
+        sizes = {"I": images, "N": patches, "P": images * patches, "K": channels, "p": patch}
+        layouts = ("PC", "PKpp") if taken & _GRIDS else ("INC",)
+        name = "pixel_values" if "pixel_values" in taken else "hidden_states"
+        self._search({name: self._candidate(layouts, sizes, width)}, self._reader(name))
+        self._add("pixel_attention_mask", lambda: torch.ones(images, patches, dtype=torch.long))
+        return patches
 
     def _patch(self, vision: Any) -> int:
         patch = first_field(vision, "patch_size")
@@ -251,7 +237,7 @@ class Inputs:
 
     def _merge(self, vision: Any) -> int:
         """Return how many patches, along a side, become one token."""
-        merge = first_field(vision, "spatial_merge_size", "merge_kernel_size", "merge_size") or 1
+        merge = first_field(vision, "spatial_merge_size", "merge_kernel_size", "merge_size", "pooling_kernel_size") or 1
         return merge if isinstance(merge, int) else merge[-1]
 
     def _video(self, vision: Any) -> Tensor:
@@ -266,10 +252,9 @@ class Inputs:
         names.sort(key=lambda name: not any(name in _parameters(part) for part in self.model.children()))
         if not names:
             return
-        reads_text = "input_ids" in self.signature.parameters
         part = self._part("audio", "speech", "sound")
-        placeholder = self._placeholder("audio", "speech")
-        is_needed = any(map(self._needs, names)) or part is not None and not self._has_placeholders("audio", "speech")
+        place = self._placeholder("audio", "speech")
+        is_needed = any(map(self._needs, names)) or part is not None and not place
         seconds = self._length("audio", 0)
         if not seconds and not is_needed:
             if not any(map(self._has, names)):
@@ -286,7 +271,7 @@ class Inputs:
             sound = self.searched.get(names[0])
             frames = sound and next(sound.sizes[axis] for axis in sound.axes if axis in "tTfg")
             self._add(name, partial(self._sound_mask, name, frames or self.tensors[names[0]].shape[-1]))
-        if reads_text and placeholder is not None:
+        if place and (placeholder := getattr(*place)) is not None:
             given = {name: one for name, one in self.tensors.items() if name != "input_ids"}
             self._place(placeholder, 1, self._tokens_of("get_audio_features", given), "sound")
 
@@ -455,6 +440,8 @@ class Inputs:
         elif name == "seq_len":
             yield from (self.lengths[name] * 4**power for power in range(1, 6))
         elif side := self.image_side:
+            if isinstance(own := _find(self.config, "image_size"), int) and own != side:
+                yield own
             patch = _find(self.config, "patch_size") or IMAGE_SIZE // 7
             patch = patch if isinstance(patch, int) else patch[-1]
             yield from ((side // patch + more) * patch for more in range(1, 9))
@@ -495,15 +482,19 @@ class Inputs:
         """Add images, or films where ``kind`` is "video", and their placeholder tokens, at the start of each text."""
         if self._has("pixel_values") or self._has("input_ids"):
             return
-        placeholder = self._placeholder(kind)
-        if placeholder is None:
-            placeholder = self._choose_placeholder(kind)
+        part, name = self._placeholder(kind) or (None, "")
+        if (placeholder := getattr(part, name)) is None:
+            placeholder = self.config.get_text_config().vocab_size - 1
+            setattr(part, name, placeholder)
+            self.notes.append(
+                f"{name} is {placeholder:,}, the last token: the configuration names none; --set {name}=N sets it"
+            )
         tiled = {"aspect_ratio_ids", "pixel_attention_mask"} & set(self.signature.parameters)
         if tiled or first_field(self.config, "image_grid_pinpoints"):
             raise UserCodeError(f"--images: images of {self._signature()} are tiled: add --input pixel_values=SIZES")
         if kind == "video":
             self._add("pixel_values", lambda: self._video(vision))
-        patches = self._add_image("pixel_values", vision, number)
+        patches = self._add_image(vision, number)
         if patches is not None:
             tokens = patches // self._merge(vision) ** 2
         else:
@@ -533,15 +524,9 @@ class Inputs:
             size = found.get("crop_size" if found.get("do_center_crop") else "size")
         if isinstance(size, Mapping):
             size = [size["height"], size["width"]] if "height" in size else size.get("shortest_edge")
-        size = size or self._timm_size()
-        if size is None:
+        if not size:
             self.notes.append(f"images of {IMAGE_SIZE} pixels: the configuration gives no size; --image-size N sets it")
         return self._sides(size or IMAGE_SIZE)
-
-    def _timm_size(self) -> list[int] | None:
-        """Return height and width of the images of a part from timm."""
-        settings = (getattr(part, "pretrained_cfg", None) for part in self.model.modules())
-        return next((list(one["input_size"][1:]) for one in settings if isinstance(one, Mapping)), None)
 
     def _sides(self, size: Any) -> list[int]:
         return (
