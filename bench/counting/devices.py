@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from headcount.bench.case import Case
 from headcount.bench.contractions.classify import UnsupportedError
@@ -74,20 +74,15 @@ class Model:
         try:
             return run_user_code("a run with weights that have no values", run, FINAL)
         except UserCodeError as error:
-            advice = _advice(error.__cause__, self.call_on(META))
+            advice = _advice(self.call_on(META))
             raise UserCodeError(f"{str(error).rstrip('.')}; {advice}", error.trace) from error
 
 
-def _advice(cause: BaseException | None, call: ModuleCall) -> str:
-    """Return which option may help where a model from a configuration does not run."""
-    if isinstance(cause, DataDependentOutputException | DynamicOutputShapeException):
-        return "--device cpu gives its weights values"
+def _advice(call: ModuleCall) -> str:
+    """Return the inputs of a module that does not run, and those that it takes."""
     module, args, kwargs = call
-    options = ["--image-size N"] if "pixel_values" in kwargs else []
-    options += ["--audio N"] if {"input_features", "input_values"} & kwargs.keys() else []
     names = ", ".join(name for name in signature(module.forward).parameters if name != "kwargs")
-    given = ", ".join(inputs_of(tuple(args), kwargs))
-    return f"it ran on {given}; {' or '.join([*options, '--input NAME=SIZES'])} gives others of forward({names})"
+    return f"it ran on {', '.join(inputs_of(tuple(args), kwargs))}; --input NAME=SIZES gives others of forward({names})"
 
 
 def count_model(model: Model, counters: Sequence[str], device: str | None = None) -> Count:

@@ -32,18 +32,10 @@ from headcount.bench.counting.result import Count, Unknown
 from headcount.bench.counting.run import ElementwiseError
 from headcount.bench.counting.tools import ModuleCall
 from headcount.bench.targets.target import Target
-from headcount.bench.targets.user_code import Built, UserCodeError, build_target, run_user_code
+from headcount.bench.targets.user_code import Built, UserCodeError, build_target, build_that_runs, run_user_code
 from headcount.bench.trace.events import Event, tensors_in
 from headcount.formulas.published.expressions import evaluate
 from headcount.models.configs.targets import has_closed_form
-
-SECOND_DTYPE = "float32"
-"""Type of the weights of a model that does not run in the one that was chosen for it."""
-IN_SECOND_DTYPE = "Its configuration names no type, and it does not run in bfloat16; --dtype sets one"
-WITHOUT_CACHE = "Counted with --set use_cache=false, as it does not run with its cache"
-NO_MEMORY = "can't allocate memory"
-"""Words of torch's error."""
-WITH_OTHERS = "Counted with {}, as it does not run without"
 
 
 class NotCounted(Exception):
@@ -79,8 +71,14 @@ def count(
 
     Raises UserCodeError and NotCounted.
     """
+
+    def run(tried: Target, built: Built) -> tuple[dict[str, Any], Model, Count]:
+        options = _prepare(tried, built)
+        model = _model(tried, built, options)
+        return options, model, count_model(model, counters, tried.device)
+
     with refusals():
-        built, options, model, found = _count_built(target, counters, roots)
+        _, built, (options, model, found) = build_that_runs(target, run, roots=roots)
         measured, notes = _measure(columns, built, options, found, given) if columns else ({}, [])
     if not has_costs:
         found = found.with_values(bytes_moved=None, causal_macs=None, other_flops=None)
@@ -96,50 +94,6 @@ def count(
     )
 
 
-def _count_built(
-    target: Target, counters: Sequence[str], roots: Mapping[str, str]
-) -> tuple[Built, dict[str, Any], Model, Count]:
-    """Return what a target names, the options of its count, its model and the count.
-
-    A model of a configuration that does not run is counted with the first of _alternatives with which it does.
-    """
-    built, options = build(target, roots)
-    try:
-        model = _model(target, built, options)
-        return built, options, model, count_model(model, counters, target.device)
-    except UserCodeError as error:
-        shown = error
-        for other, note in _alternatives(target, built):
-            try:
-                second, options = build(other, roots)
-                model = _model(other, second, options)
-                found = count_model(model, counters, target.device)
-            except UserCodeError as second_error:
-                if str(second_error).startswith("--seq-len "):
-                    # a text that has no room for an image
-                    shown = second_error
-                elif NO_MEMORY in str(second_error) and second.failure:
-                    shown = UserCodeError(str(second.failure(second_error)))
-                continue
-            reason = str(error).partition("; ")[0]
-            return replace(second, notes=(*second.notes, f"{note}: {reason}")), options, model, found
-        failure = built.failure and built.failure(error)
-        raise (UserCodeError(failure, error.trace) if failure else shown) from None
-
-
-def _alternatives(target: Target, built: Built) -> Iterator[tuple[Target, str]]:
-    """Iterate over targets with another type, no cache or other inputs, where the user has set none; with a note."""
-    if built.has_chosen_dtype:
-        yield replace(target, dtype=SECOND_DTYPE), IN_SECOND_DTYPE
-    if built.has_cache and "use_cache" not in target.settings:
-        yield replace(target, settings={**target.settings, "use_cache": False}), WITHOUT_CACHE
-    for lengths, inputs in built.others():
-        options = [f"--{name.replace('_', '-')} {size}" for name, size in lengths.items() if size]
-        note = WITH_OTHERS.format(" ".join([*options, *(f"--input {text}" for text in inputs)]))
-        kept = {name: size for name, size in {**target.lengths, **lengths}.items() if size}
-        yield replace(target, lengths=kept, inputs=(*target.inputs, *inputs)), note
-
-
 def _measure(columns: Sequence[str], *run: Any) -> tuple[dict[str, int | Unknown], list[str]]:
     # few counts have columns
     from headcount.bench.counting.columns import measure_columns
@@ -150,11 +104,16 @@ def _measure(columns: Sequence[str], *run: Any) -> tuple[dict[str, int | Unknown
 def build(target: Target, roots: Mapping[str, str]) -> tuple[Built, dict[str, Any]]:
     """Return what ``target`` names, and the options of RecordedCall that its own are."""
     built = build_target(target, roots=roots)
+    return built, _prepare(target, built)
+
+
+def _prepare(target: Target, built: Built) -> dict[str, Any]:
+    """Run lazy parts of what ``target`` names, and return the options of RecordedCall that its own are."""
     run_user_code("reading the module", lambda: _materialize(*built.call), (UserCodeError,))
     names = ("allow_unsupported", "elementwise", "formula_set")
     options = {name: getattr(target, name) for name in names}
     options["formulas"] = {name: build_formula(text) for name, text in target.formulas.items()}
-    return built, {"options": options, "backward": target.backward}
+    return {"options": options, "backward": target.backward}
 
 
 def _model(target: Target, built: Built, options: Mapping[str, Any]) -> Model:

@@ -9,7 +9,9 @@ from itertools import chain, islice, product
 from typing import Any
 
 import sympy
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_map_only
 
 from headcount.bench.column import plural
 from headcount.bench.contractions.classify import UnsupportedError
@@ -21,7 +23,16 @@ from headcount.bench.derive.interpolate import LINE, Count, Grid, NoPolynomial, 
 from headcount.bench.derive.result import Derivation, starts
 from headcount.bench.derive.symbolic import Build, CannotBuild, NotSymbolic, count_at, count_symbolic
 from headcount.bench.targets.target import Target, is_configuration
-from headcount.bench.targets.user_code import UserCodeError, accepts, build, build_target, check_settings, load
+from headcount.bench.targets.user_code import (
+    Built,
+    UserCodeError,
+    accepts,
+    build,
+    build_target,
+    build_that_runs,
+    check_settings,
+    load,
+)
 from headcount.formulas.symbols import format_sizes, symbol
 
 SYMBOLIC_LINE = 5
@@ -102,10 +113,30 @@ def _of_keywords(
 def _of_inputs(target: Target, names: Sequence[str], given: Mapping[str, tuple[int, int]]) -> Derivation:
     """Return the closed form in the sizes of the inputs that may vary."""
 
-    def build_example(**_):
-        module, args, kwargs = build_target(target).call
-        return module.eval(), args, kwargs
+    note, device = "", None
 
+    def move(call: tuple[nn.Module, tuple, dict[str, Any]], device: str | None) -> tuple[nn.Module, tuple, dict]:
+        module, *inputs = call
+        return (module.eval(), *tree_map_only(Tensor, lambda one: one.to(device), inputs))
+
+    def build_example(**_):
+        return move(build_target(target).call, device)
+
+    def run(_: Target, built: Built) -> str:
+        # a model that reads values of its inputs does not run without them
+        for where in ("meta", "cpu"):
+            try:
+                count_at(partial(move, built.call, where), FakeTensorMode, {})
+                return where
+            except CannotBuild as error:
+                failed = error
+        raise UserCodeError(str(failed)) from failed
+
+    if is_configuration(target.spec):
+        asked = target
+        with one_thread():
+            target, built, device = build_that_runs(target, run)
+        note = "" if target is asked else f". {built.notes[-1].rstrip('.')}"
     with one_thread():
         free, fixed = find_input_sizes(build_example, lambda build, point: count_at(build, FakeTensorMode, point))
     if not free:
@@ -124,7 +155,8 @@ def _of_inputs(target: Target, names: Sequence[str], given: Mapping[str, tuple[i
         grids = [Grid.at(first, given)]
     found = _derive_at_first(resized(build_example, free), grids, (), own)
     about = {size.name: f"{size.about}, {size.example:,} in the example" for size in free}
-    return replace(found, sizes=about, fixed=tuple(f"{size.about} = {size.example:,}" for size in fixed))
+    held = tuple(f"{size.about} = {size.example:,}" for size in fixed)
+    return replace(found, method=found.method + note, sizes=about, fixed=held)
 
 
 def _searched(build: Build, names: Sequence[str]) -> Iterator[Grid]:

@@ -1,6 +1,6 @@
 """Time user modules, presets and configurations in turns, in the process that runs user code."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from headcount.bench.env import device_name
 from headcount.bench.latency.capture import side_stream
 from headcount.bench.latency.timing import ImplFailed, TimedCall, interleave
 from headcount.bench.targets.target import Target
-from headcount.bench.targets.user_code import UserCodeError, build_target, check_module_names, run_user_code
+from headcount.bench.targets.user_code import Built, UserCodeError, build_that_runs, check_module_names, run_user_code
 from headcount.bench.trace.copies import as_leaf
 from headcount.bench.trace.record import run_backward
 
@@ -41,23 +41,26 @@ def time_targets(
 
 
 def _make_call(target: Target, device: str, backward: bool, mode: str) -> TimedCall:
-    """Return one pass of a target with random weights on ``device``."""
-    built = build_target(replace(target, device=device), random=True)
+    """Return one pass of a target with random weights on ``device``, or of its first alternative that runs."""
 
-    def move() -> tuple[torch.nn.Module, tuple, dict[str, Any]]:
-        inputs = tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), (built.args, built.kwargs))
-        if backward:
-            inputs = tree_map_only(torch.Tensor, as_leaf, inputs)
-        return built.module.to(device).train(mode == "train"), *inputs
-
-    module, args, kwargs = run_user_code(f"moving the model to {device}", move)
-
-    def call(_: int) -> Any:
-        with torch.set_grad_enabled(backward):
-            out = module(*args, **kwargs)
+    def run(_: Target, built: Built) -> Callable[[int], Any]:
+        def move() -> tuple[torch.nn.Module, tuple, dict[str, Any]]:
+            inputs = tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), (built.args, built.kwargs))
             if backward:
-                run_backward(module, out)
-        return out
+                inputs = tree_map_only(torch.Tensor, as_leaf, inputs)
+            return built.module.to(device).train(mode == "train"), *inputs
 
-    run_user_code("the first pass", lambda: call(0))
+        module, args, kwargs = run_user_code(f"moving the model to {device}", move)
+
+        def call(_: int) -> Any:
+            with torch.set_grad_enabled(backward):
+                out = module(*args, **kwargs)
+                if backward:
+                    run_backward(module, out)
+            return out
+
+        run_user_code("the first pass", lambda: call(0))
+        return call
+
+    _, _, call = build_that_runs(replace(target, device=device), run, random=True)
     return TimedCall(target.spec, call)

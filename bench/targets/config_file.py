@@ -8,10 +8,10 @@ import inspect
 import logging
 import os
 import re
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from dataclasses import replace
+from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,6 +33,7 @@ from headcount.bench.targets.config_data import (
 from headcount.bench.targets.input_search import NO_VALUES, trial_error
 from headcount.bench.targets.latents import LatentInputs
 from headcount.bench.targets.model_inputs import Inputs, reads_text
+from headcount.bench.targets.target import Target, flag
 from headcount.bench.targets.user_code import Built, UserCodeError
 from headcount.models.configs.suggest import did_you_mean
 
@@ -43,6 +44,10 @@ AUTO_CLASSES = (
 """Auto classes of transformers, tried in order for a configuration file that names no class."""
 DEFAULT_DTYPE = "bfloat16"
 """Type of the weights where neither the user nor the configuration gives one: some models run in no wider type."""
+SECOND_DTYPE = "float32"
+"""Type of the weights of a model that does not run in the one that was chosen for it."""
+MAX_BYTES = 2**30
+"""Bytes of weights up to which a model is tried with their values."""
 TEXTS = (8, 16, 32)
 """Lengths of texts on which a model that does not run is tried."""
 TIMEOUT_S = float(os.environ.get("HF_HUB_DOWNLOAD_TIMEOUT") or 1)
@@ -102,47 +107,88 @@ def build_from_config(
         versions[source] = path.parent.name
         notes.insert(0, f"{source} is revision {path.parent.name}")
     notes = [made, *dict.fromkeys(notes), *maker.notes]
-    is_chosen = dtype is None and not _names_dtype(config)
     window, absent = _own_window(settings), tuple(maker.absent)
-    has_cache = getattr(settings, "use_cache", False) is True
-    made_inputs = maker.finish()
-    trials = _Trials(maker, make)
-    failure, others = partial(_failure, name, trials), trials.others
-    return Built(model, (), made_inputs, tuple(notes), versions, window, absent, is_chosen, has_cache, failure, others)
+    trials = _Trials(name, maker, make, _names_dtype(config), getattr(settings, "use_cache", False) is True)
+    return Built(model, (), maker.finish(), tuple(notes), versions, window, absent, trials.alternatives, trials.failure)
 
 
 class _Trials:
-    """Trial runs of a model that does not run: with other lengths, layouts and optional inputs."""
+    """Trials of a model that does not run: of another type, without a cache, with other inputs and on the CPU.
 
-    def __init__(self, maker: Inputs, make: Callable[[Mapping[str, int]], Inputs]) -> None:
-        self.maker, self._make = maker, make
-        self._has_others = False
-        # that of the inputs themselves first
-        self._errors: list[str | None] = []
+    Args:
+        library: its name.
+        maker: the inputs with which the model does not run.
+        make: returns the inputs of other lengths.
+        names_dtype: whether the configuration names the type of the weights.
+        has_cache: whether the configuration says that the model fills a cache.
+    """
 
-    def others(self) -> Iterator[tuple[Mapping[str, int | None], tuple[str, ...]]]:
-        """Iterate over lengths that the user has not set, and texts of --input, with which the model may run.
+    def __init__(
+        self, library: str, maker: Inputs, make: Callable[[Mapping[str, int]], Inputs], names_dtype: bool,
+        has_cache: bool,
+    ) -> None:  # fmt: skip
+        self._library, self.maker, self._make = library, maker, make
+        self._names_dtype, self._has_cache = names_dtype, has_cache
+        self._is_found = False
 
-        A length of None is dropped.
+    @cached_property
+    def _errors(self) -> list[str | None]:
+        """Errors of trial runs, that of the inputs themselves first."""
+        return [trial_error(self.maker.model, self.maker.tensors)]
+
+    def alternatives(self, target: Target) -> Iterator[tuple[Target, str]]:
+        """Iterate over targets that may run, with what the user has not set changed, and over the options that say so.
+
+        First on the target's own device, then with the values of weights on the CPU, of a model that may read some.
         """
+        tried = [(target, "")]
+        for one in self._changes(target):
+            tried.append(one)
+            yield one
+        size = sum(weight.nbytes for weight in self.maker.model.parameters())
+        if target.device is None and size <= MAX_BYTES and (self._reads_values or self._is_found):
+            for other, words in tried:
+                yield replace(other, device="cpu"), f"{words} --device cpu".strip()
+
+    def _changes(self, target: Target) -> Iterator[tuple[Target, str]]:
+        if target.dtype is None and not self._names_dtype:
+            yield replace(target, dtype=SECOND_DTYPE), f"--dtype {SECOND_DTYPE}"
+        if self._has_cache and "use_cache" not in target.settings:
+            yield replace(target, settings={**target.settings, "use_cache": False}), "--set use_cache=false"
+        for lengths, inputs in self._others():
+            options = [f"{flag(name)} {size}" for name, size in lengths.items() if size]
+            kept = {name: size for name, size in {**target.lengths, **lengths}.items() if size}
+            words = " ".join([*options, *(f"--input {text}" for text in inputs)])
+            yield replace(target, lengths=kept, inputs=(*target.inputs, *inputs)), words
+
+    def _others(self) -> Iterator[tuple[Mapping[str, int | None], tuple[str, ...]]]:
+        """Iterate over lengths that the user has not set, and texts of --input; a length of None is dropped."""
         maker = self.maker
         if "--images 1" in maker.absent:
             yield {"images": 1}, ()
         for name in ("image_size", "audio"):
             if name not in maker.lengths and (length := self.length_that_runs(name)):
                 yield {name: length}, ()
-        if type(maker) is Inputs and (found := maker.search_all()):
-            self._has_others = True
-            changed = {name: _text(one) for name, one in found.items() if _text(one) != _text(maker.tensors.get(name))}
+        # one that needs less memory too
+        for part in (1, 2, 4):
+            lengths: dict[str, int | None] = {"image_size": maker.image_side // part} if part > 1 else {}
+            other = self._make({**maker.lengths, **lengths}) if lengths else maker
+            if (found := other.search_all()) is None:
+                return
+            self._is_found = True
+            before = {name: _text(one) for name, one in other.tensors.items()}
+            changed = {name: text for name, one in found.items() if (text := _text(one)) != before.get(name)}
             # a given image has no other size
-            lengths = {"image_size": None} if "pixel_values" in changed else {}
-            yield lengths, tuple(f"{name}={text}" for name, text in changed.items())
+            lengths = {"image_size": None} if "pixel_values" in changed else lengths
+            if lengths or changed:
+                yield lengths, tuple(f"{name}={text}" for name, text in changed.items())
+            if "image_size" in maker.lengths or not maker.image_side:
+                return
 
     def length_that_runs(self, name: str, to_its_end: bool = False) -> int | None:
         """Return a length with which the model runs, or comes to where it reads values; None where no other does."""
         if name not in self.maker.used:
             return None
-        self._errors = self._errors or [trial_error(self.maker.model, self.maker.tensors)]
         for length in self.maker.other_lengths(name):
             with contextlib.suppress(UserCodeError):
                 error = trial_error(self.maker.model, self._make({**self.maker.lengths, name: length}).finish())
@@ -152,67 +198,46 @@ class _Trials:
         return None
 
     @property
-    def reads_values(self) -> bool:
-        """Whether a run without values stopped where it reads some."""
-        return self._errors[:1] == [NO_VALUES]
+    def _reads_values(self) -> bool:
+        """Whether a run without values stops where it reads some."""
+        return self._errors[0] == NO_VALUES
 
-    def failure(self, error: BaseException) -> str | None:
-        """Return the error that several lengths raise alike, of the part that reads a text alone, or of the only input.
+    def failure(self, error: UserCodeError) -> str:
+        """Return the message on a model that runs with no alternative: why it does not, or the length that runs."""
+        for name in self.maker.lengths if self._errors[0] else ():
+            if length := self.length_that_runs(name, to_its_end=True):
+                return f"{str(error).partition('; ')[0]}; {flag(name)} {length} runs"
+        cause: BaseException = error
+        while cause.__cause__:
+            cause = cause.__cause__
+        reason = self.maker.refusal or self._failure_of_all(f"{type(cause).__name__}: {cause}")
+        return f"{self._library} itself does not run {reason}" if reason else str(error)
 
-        None where it may be that of the inputs, and where they are several.
+    def _failure_of_all(self, reason: str) -> str | None:
+        """Return ``reason``, or the error of the part that reads a text alone, where several lengths raise it alike.
+
+        None where it may be that of the inputs.
         """
-        reason = f"{type(error).__name__}: {error}"
-        named = self.maker.model.named_modules()
-        path, part = next(
-            ((path, part) for path, part in named if "input_ids" in self.maker.tensors and reads_text(part)), ("", None)
-        )
-        if part is not None:
-            self._errors = [trial_error(part, {"input_ids": torch.ones(1, size, dtype=torch.long)}) for size in TEXTS]
-            reason = str(self._errors[0]).rpartition(" [")[0]
-        elif len(self.maker.tensors) > 1 or self.maker.has_given or self._has_others:
-            return None
+        # inputs with which a trial run comes to its end say nothing
+        errors, where = [] if self._is_found else self._errors, "this configuration, with inputs"
+        named = self.maker.model.named_modules() if "input_ids" in self.maker.tensors else ()
+        if text := next(((path, part) for path, part in named if reads_text(part)), None):
+            texts = [trial_error(text[1], {"input_ids": torch.ones(1, size, dtype=torch.long)}) for size in TEXTS]
+            if texts[0] is not None:
+                errors, where, reason = texts, f"{text[0] or 'it'} on texts", texts[0].rpartition(" [")[0]
         # errors name the sizes of a tensor in brackets, and these differ
-        kinds = [re.sub(r"\[.*?\]", "", error or NO_VALUES) for error in self._errors]
-        number = kinds.count(kinds[0]) if kinds and kinds[0] != NO_VALUES else 0
-        where = f"{path or 'it'} on texts" if part is not None else "this configuration, with inputs"
-        return f"{where} of {number} lengths: {reason.splitlines()[0].rstrip('.')}" if number > 2 else None
+        kinds = [re.sub(r"\[.*?\]", "", error or NO_VALUES) for error in errors]
+        number = sum(kind == kinds[0] != NO_VALUES for kind in kinds)
+        if self.maker.has_given or number < len(TEXTS):
+            return None
+        return f"{where} of {number} lengths: {reason.splitlines()[0].rstrip('.')}"
 
 
-def _text(tensor: Tensor | None) -> str:
-    return "" if tensor is None else f"{','.join(map(str, tensor.shape))}:{str(tensor.dtype).removeprefix('torch.')}"
-
-
-def _failure(library: str, trials: _Trials, error: BaseException) -> str | None:
-    """Return why a model does not run, which raised ``error``: its library itself does not run it, or a length.
-
-    None where that is not known.
-    """
-    text = str(error).partition("; ")[0]
-    while error.__cause__:
-        error = error.__cause__
-    # what trial runs say
-    reason = trials.maker.refusal or _failure_of_code(library, error)
-    if library == "transformers":
-        reason = reason or trials.failure(error)
-    if reason:
-        return f"{library} itself does not run {reason}; --set FIELD=VALUE may help"
-    if "allocate memory" in str(error) and (side := trials.maker.image_side):
-        return f"{text}; --image-size {side // 4} needs less memory"
-    for name in trials.maker.lengths:
-        if length := trials.length_that_runs(name, to_its_end=True):
-            return f"{text}; --{name.replace('_', '-')} {length} runs"
-    return f"{text}; --device cpu gives its weights values" if trials.reads_values else None
-
-
-def _failure_of_code(library: str, error: BaseException) -> str | None:
-    """Return the error of the library's own code: a missing branch, a module that is None, or a missing attribute."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    is_raised = (last.line or "").startswith("raise ") and f"{os.sep}torch{os.sep}" not in last.filename
-    says_so = is_raised and isinstance(error, NotImplementedError)
-    calls_nothing = isinstance(error, TypeError) and str(error) == "'NoneType' object is not callable"
-    lacks_field = isinstance(error, AttributeError) and type(error.obj).__module__.startswith(f"{library}.")
-    lacks_any = says_so or calls_nothing or lacks_field
-    return f"this configuration: {type(error).__name__}: {error}".rstrip(".") if lacks_any else None
+def _text(one: Any) -> str | None:
+    """Return the text of --input for a tensor of ones; None for anything else."""
+    if not isinstance(one, Tensor):
+        return None
+    return f"{','.join(map(str, one.shape))}:{str(one.dtype).removeprefix('torch.')}"
 
 
 class _IntegersWithValues(TorchFunctionMode):

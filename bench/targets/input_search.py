@@ -18,6 +18,8 @@ MAX_VALUES = 2**16
 """Elements up to which inputs keep their values in trial runs."""
 NO_VALUES = "a tensor has no values"
 """Error of a trial run that reads values."""
+_NO_VALUES = re.compile(r"\bmeta (tensor|device)")
+"""Words of torch about an operation that does not run without values."""
 RUNS, CALLS = 500, 50_000
 """The most trial runs, and the most calls in all of them."""
 ENOUGH = 1000
@@ -307,7 +309,7 @@ class Search:
             pass
         except Exception as error:
             # torch says so in either way where an operation reads values, which says nothing of the inputs
-            if "meta tensor" in str(error) or isinstance(error, NotImplementedError) and "meta" in str(error):
+            if _NO_VALUES.search(str(error)) or isinstance(error, NotImplementedError) and "meta" in str(error):
                 return readers, NO_VALUES
             lines = [line for _, line in traceback.walk_tb(error.__traceback__)]
             return readers, f"{type(error).__name__}: {error} {lines}"

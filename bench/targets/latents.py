@@ -92,6 +92,7 @@ class LatentInputs(Inputs):
     def diffusers(self) -> None:
         """Add what ``forward`` needs."""
         self._assumed: dict[str, str] = {}
+        self._is_run = False
         self._sizes = self._axis_sizes()
         self._add_values()
         candidates, optional = {}, []
@@ -107,6 +108,10 @@ class LatentInputs(Inputs):
         for name, candidate in candidates.items():
             self.tensors[name] = candidate.make(self.dtype)
         self._note_lengths("".join(one.axes for one in candidates.values()))
+
+    def search_all(self) -> dict[str, Any] | None:
+        """Return the inputs where a trial run with them came to its end, else None."""
+        return self.tensors if self._is_run else None
 
     @property
     def image_side(self) -> int:
@@ -235,7 +240,7 @@ class LatentInputs(Inputs):
 
     def _latent(self, name: str) -> Candidate | None:
         """Return an input whose layout is looked for, None where it is given or its kind is not known."""
-        layouts = _layouts(name)
+        layouts, annotation = _layouts(name), str(self.signature.parameters[name].annotation)
         if name in self.tensors or not layouts:
             return None
         channels = first_field(self.config, *_WIDTHS.get(layouts, ()))
@@ -246,7 +251,6 @@ class LatentInputs(Inputs):
             layers = (part for part in self.model.modules() if isinstance(part, nn.Conv1d | nn.Conv2d | nn.Conv3d))
             channels = getattr(next(layers, None), "in_channels", None)
         is_known = isinstance(channels, int)
-        annotation = str(self.signature.parameters[name].annotation)
         listed = None
         if annotation == "<class 'list'>":
             listed = sum(first_field(self.config, field) or 0 for field in ("num_layers", "num_single_layers"))
@@ -264,6 +268,7 @@ class LatentInputs(Inputs):
         # a decoder may refuse what an encoder has read
         search = Search(self.model, self.tensors, self.dtype, added, widths, stops_early=self._is_denoiser)
         found = search.fit(candidates)
+        self._is_run = search.is_run
         for name in set(added) - set(found):
             # a mask of a text that was needed too
             if name.replace("attention_mask", "hidden_states") in found.keys() & added.keys():

@@ -10,12 +10,13 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import headcount
 from headcount.bench.case import resolve_lengths
@@ -26,6 +27,9 @@ from headcount.models.configs.targets import has_closed_form, make
 
 if TYPE_CHECKING:
     from torch import nn
+
+
+T = TypeVar("T")
 
 
 class UserCodeError(Exception):
@@ -59,10 +63,8 @@ class Built:
     versions: Mapping[str, str] = field(default_factory=dict)
     window: int | None = None
     absent: tuple[str, ...] = ()
-    has_chosen_dtype: bool = False
-    has_cache: bool = False
-    failure: Callable[[BaseException], str | None] | None = None
-    others: Callable[[], Iterator[tuple[Mapping[str, int | None], tuple[str, ...]]]] = lambda: iter(())
+    alternatives: Callable[[Target], Iterator[tuple[Target, str]]] = lambda _: iter(())
+    failure: Callable[[UserCodeError], str] = str
 
     @property
     def call(self) -> "tuple[nn.Module, tuple, dict[str, Any]]":
@@ -302,6 +304,27 @@ def build_target(target: Target, *, random: bool = False, roots: Mapping[str, st
         args = tuple(tensor for name, tensor in inputs.items() if name.isdecimal())
         kwargs = {name: tensor for name, tensor in inputs.items() if not name.isdecimal()}
     return Built(module, args, kwargs)
+
+
+def build_that_runs(target: Target, run: Callable[[Target, Built], T], **options: Any) -> tuple[Target, Built, T]:
+    """Return a target with which ``run`` raises no UserCodeError, as it is built, and what ``run`` returns of both.
+
+    It is ``target``, or the first of its alternatives, with a note on it. ``options`` are those of build_target.
+    Raises UserCodeError for a target that does not run, with what helps.
+    """
+    built = build_target(target, **options)
+    try:
+        return target, built, run(target, built)
+    except UserCodeError as error:
+        failed = error
+    reason = str(failed).partition("; ")[0]
+    for other, words in built.alternatives(target):
+        with suppress(UserCodeError):
+            second = build_target(other, **options)
+            found = run(other, second)
+            note = f"Counted with {words}, as it does not run without: {reason}"
+            return other, replace(second, notes=(*second.notes, note)), found
+    raise UserCodeError(built.failure(failed), failed.trace) from None
 
 
 def parse_inputs(texts: Sequence[str], dtype: str = "float32") -> dict[str, Any]:

@@ -1,0 +1,132 @@
+"""Options that the message on a model that does not run proposes: each has been tried, and counts it."""
+
+import re
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from headcount.bench.targets.config_file import _Trials
+from headcount.bench.targets.model_inputs import Inputs
+from headcount.bench.targets.user_code import UserCodeError
+from tests.bench.targets.conftest import LLAMA, VISION, write
+
+pytest.importorskip("transformers", reason="the optional extra hf is not installed")
+
+OPTION = re.compile(r"--([a-z-]+)(?: (\S+))?")
+FAILED = "a run raised ValueError: no; it ran on x; --input NAME=SIZES gives others of forward(x)"
+
+
+class Image(nn.Module):
+    """A model of images that runs on those whose side ``runs`` accepts."""
+
+    def __init__(self, runs):
+        super().__init__()
+        self.runs, self.layer = runs, nn.Conv2d(3, 5, 7, 7)
+
+    def forward(self, pixel_values):
+        if not self.runs(pixel_values.shape[-1]):
+            raise ValueError("it does not fit")
+        return self.layer(pixel_values)
+
+
+class Reads(nn.Module):
+    """A model that reads a value of its weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv2d(3, 5, 7, 7)
+
+    def forward(self, pixel_values):
+        if self.layer.weight.sum().item() > 1e9:
+            raise ValueError("too large")
+        raise ValueError("it does not fit")
+
+
+class Pair(Image):
+    """A model of images that reads a text too."""
+
+    def forward(self, pixel_values, input_ids=None):
+        return super().forward(pixel_values)
+
+
+MODELS = {
+    "windows": (Image(lambda side: side % 28 == 0), {"image_size": 100}, "; --image-size 112 runs"),
+    "own size": (Image(lambda side: side == 21), {"image_size": 100}, "; --image-size 21 runs"),
+    "larger": (Image(lambda side: side > 350), {"image_size": 100}, "; --image-size 400 runs"),
+    "none": (
+        Image(lambda side: False),
+        {"image_size": 100},
+        "transformers itself does not run this configuration, with inputs of ",
+    ),
+    "none that is tried": (Image(lambda side: side == 1), {"image_size": 100}, "itself does not run"),
+    "values": (Reads(), {"image_size": 100}, FAILED),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_lengths_that_are_proposed_run(name):
+    model, lengths, expected = MODELS[name]
+    model = model.to("meta")
+
+    def make(lengths):
+        maker = Inputs(
+            model, SimpleNamespace(image_size=21, patch_size=7, sub_configs={}), lengths, {}, torch.float32, dict
+        )
+        maker.transformers()
+        return maker
+
+    message = _Trials("transformers", make(lengths), make, names_dtype=True, has_cache=False).failure(
+        UserCodeError(FAILED)
+    )
+    assert expected in message
+    for option, value in OPTION.findall(message):
+        if option != "input":
+            model(**make({**lengths, option.replace("-", "_"): int(value)}).finish())
+
+
+REAL = {
+    # its positions are those of 21 pixels
+    "vit": ({"model_type": "vit", "architectures": ["ViTModel"], **VISION}, {"image_size": 30}),
+    "decoder": ({**LLAMA, "model_type": "deepseek_v2", "architectures": ["DeepseekV2ForCausalLM"]}, {"seq_len": 13}),
+    "llama": (LLAMA, {}),
+}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_options_of_a_message_count_the_model(count, name):
+    content, lengths = REAL[name]
+    given = ("input_ids=5:long",) if name == "llama" else ()
+    with pytest.raises(UserCodeError) as error:
+        count(content, lengths=lengths, inputs=given)
+    found = OPTION.findall(str(error.value))
+    assert found or "itself does not run" in str(error.value)
+    for option, value in found:
+        if option == "input":
+            # a list of what forward takes
+            assert "--input NAME=SIZES gives others of forward(" in str(error.value)
+        else:
+            assert count(content, lengths={**lengths, option.replace("-", "_"): int(value)}).macs > 0
+
+
+FOUND = {
+    "model_type": "bros", "architectures": ["BrosModel"], "hidden_size": 64, "intermediate_size": 28,
+    "num_hidden_layers": 1, "num_attention_heads": 4, "vocab_size": 53,
+}  # fmt: skip
+
+
+def test_every_command_runs_with_the_inputs_that_are_found(tmp_path, count):
+    """The model reads boxes of its tokens, which it takes for optional."""
+    from headcount.bench.derive.derivation import derive_module
+    from headcount.bench.latency.time_targets import time_targets
+    from headcount.bench.targets.target import Target
+
+    target = Target(write(tmp_path, FOUND), lengths={"seq_len": 13})
+    how = {"backward": False, "blocks": 1, "threads": 1, "mode": "eval"}
+    assert time_targets([target], device="cpu", **how)["targets"][0]
+    derived = derive_module(target, [], {})
+    assert "Counted with --input bbox=1,13,4:" in derived.method
+    at = {"bbox_0": 1, "bbox_1": 13}
+    macs = derived.total.subs({one: at[one.name] for one in derived.total.free_symbols})
+    assert macs == count(FOUND, lengths={"seq_len": 13}).macs
