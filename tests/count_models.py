@@ -229,7 +229,7 @@ def count_model(library: str, model: str) -> ModelCost:
                 return _counted(row, _count(target))
             except Exception as error:
                 reason = _phrase(error).replace(f"{folder}/", "")
-                found = re.search(r"; --([\w-]+) (\d+) (?:runs|needs less memory)$", str(error))
+                found = re.search(r"; --([\w-]+) (\d+) runs$", str(error))
                 named = {found[1].replace("-", "_"): int(found[2])} if found else {}
                 advice = re.search(r"--formula-set (\w+) counts", str(error))
             if advice and not target.formula_set:
