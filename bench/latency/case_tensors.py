@@ -72,10 +72,11 @@ class CaseTensors:
     def _state(self, config: Config) -> Mapping[str, Tensor]:
         if config not in self._states:
             device, is_layer = self.case.device, self.case.subject == "layer"
-            params = sum(one.numel() for one in build(config, device="meta").parameters())
-            check_memory(self.case.name, params * self.dtype.itemsize, device)
             # a GPU takes milliseconds for the weights of a model that a CPU takes seconds for
             generator_device = "cpu" if is_layer else device
+            if not is_layer:
+                params = sum(one.numel() for one in build(config, device="meta").parameters())
+                check_memory(self.case.name, params * self.dtype.itemsize, device)
             module = build(config, device=device, dtype=self.dtype, seed=SEED, generator_device=generator_device)
             if is_layer:
                 steer(module)

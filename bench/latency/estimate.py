@@ -68,6 +68,8 @@ def table(cases: Sequence[TimingCase], hardware: Hardware) -> Table[EstimateRow]
         # each dense layer once, whatever it is compared with
         specs = {spec.label: spec for spec in case.impls(any_device=True)}
         rows += [_row(case, spec, hardware) for spec in specs.values()]
+    dense = dict.fromkeys(row.layer for row in rows if row.layer not in {case.name for case in cases})
+    below = [f"{', '.join(dense)}: dense attention with which a measurement compares."] if dense else []
     return Table(
         "estimate",
         f"Estimate, not measured: {hardware.name}, batch size {', '.join(batch)}",
@@ -78,7 +80,7 @@ def table(cases: Sequence[TimingCase], hardware: Hardware) -> Table[EstimateRow]
             f"the type's rate ({hardware.source}), and {model.LEAST_LAUNCH_US:g} us for each, which is assumed.",
             model.load().statement(hardware),
         ],
-        below=["No figure of this table was measured."],
+        below=[*below, "No figure of this table was measured."],
         note_column="layer",
     )
 
