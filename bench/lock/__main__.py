@@ -106,7 +106,8 @@ def command(args: argparse.Namespace) -> Result | str:
         raise UsageError("--plot goes with --history")
     if args.history or args.badge:
         if len(args.target) != 1:
-            raise UsageError("--history and --badge read one lock, as headcount lock --badge macs.svg macs.lock")
+            example = "--history main~20..main" if args.history else "--badge macs.svg"
+            raise UsageError(f"--history RANGE and --badge FILE read one lock: headcount lock {example} macs.lock")
         if args.history:
             return history(args.history, args.target[0], args.plot)
         if not args.badge.endswith(".svg"):

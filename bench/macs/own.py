@@ -397,7 +397,7 @@ def _review_of_column(cells: Sequence[Judged]) -> str:
     total, parts = len(cells), []
     for what, times in Counter(_finding(cell) for cell in cells).items():
         if what:
-            whole = {1: "the only number", 2: "both"}.get(total, f"all {total}")
+            whole = {1: "the one number", 2: "both"}.get(total, f"all {total}")
             one = what.replace("hold ", "holds ") if times == 1 else what
             parts.append(f"{whole if times == total else f'{times} of {total}'} {one}")
     for digits in dict.fromkeys(cell.digits for cell in cells if cell.digits):

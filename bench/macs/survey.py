@@ -22,6 +22,7 @@ from headcount.bench.output.layout import in_flops as flops_column
 from headcount.bench.output.layout import scaled, unit_for
 from headcount.bench.result import Row, Table
 from headcount.bench.targets.target import is_configuration, parse_target
+from headcount.bench.targets.user_code import UserCodeError, check_target
 from headcount.models.configs.numbers import parse_int
 from headcount.models.configs.targets import has_closed_form
 
@@ -122,7 +123,7 @@ def _readable(column: Column, rows: Sequence[SurveyRow]) -> Column:
 def _rows(
     args: argparse.Namespace, varied: Mapping[str, list[str]], names: Sequence[str], given: Assumptions
 ) -> Iterator[SurveyRow]:
-    """Yield a row for each target and point; all targets are parsed before the first is counted."""
+    """Yield a row for each target and point; all targets are parsed and found before the first is counted."""
     points = [dict(zip(varied, values, strict=True)) for values in product(*varied.values())]
     jobs = [
         (name, point, ",".join([text, *(f"{letter}={value}" for letter, value in point.items())]))
@@ -131,6 +132,11 @@ def _rows(
     ]
     targets = [parse_target(whole, args) for _, _, whole in jobs]
     cases = [_case(target, whole) for target, (_, _, whole) in zip(targets, jobs, strict=True)]
+    for spec in {target.spec: None for target, case in zip(targets, cases, strict=True) if case is None}:
+        try:
+            check_target(spec)
+        except UserCodeError as error:
+            raise UsageError(f"{spec}: {error}") from None
     for target, case, (name, point, _) in zip(targets, cases, jobs, strict=True):
         yield SurveyRow(name, point, case or count(target, columns=names, given=given))
 

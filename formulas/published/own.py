@@ -24,10 +24,8 @@ HEADER = ("target", "quantity", "printed")
 """Columns of a CSV file with a row for each number."""
 WIDE = ("model", "params", "macs")
 """Columns of one with a row for each model, whose quantities are any."""
-ALIASES = {
-    "model": "target", "method": "target", "param": "params", "parameter": "params", "parameters": "params",
-}  # fmt: skip
-"""Heads of papers, as "#param." without its marks, by the name of a column."""
+WORDS = {"param": "params", "parameter": "params", "parameters": "params", "mac": "macs", "flop": "flops"}
+"""Words of papers' heads, as of "#param." and "Active parameters", by those of quantities."""
 TEXTS = ("name", "input", "note")
 """Columns that are the fields of a row, as in TOML, and print no number."""
 NEAR = 0.77
@@ -190,10 +188,12 @@ def _columns(header: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _column(head: str) -> tuple[str, str]:
-    """Return the name of a column and the unit in its head: of "Params (M)", "GMACs" and "Model"."""
+    """Return the name of a column and the unit in its head: of "Params (M)", "GMACs/token" and "Model"."""
     words, unit = _HEAD.fullmatch(head).groups(default="")  # type: ignore[union-attr]
-    name = re.sub(r"[^a-z0-9]+", "_", words.lower()).strip("_")
-    name = ALIASES.get(name, name)
+    parts = re.findall(r"[a-z0-9]+", words.lower().replace("/", " per "))
+    name = "_".join(WORDS.get(part, part) for part in parts)
+    if name in ("model", "method"):
+        name = "target"
     if name not in QUANTITIES and name[1:] in QUANTITIES and name[0].upper() in UNITS:
         return name[1:], name[0].upper()
     return name, unit

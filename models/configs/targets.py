@@ -44,6 +44,8 @@ def split(text: str) -> tuple[str, list[str]]:
     The spec of a layer is its variant. Raises ConfigError for a layer without sizes, or with a word without =.
     """
     variant, *rest = re.split("[:,]", text, maxsplit=1)
+    if variant in ("gqa", "mqa") and text.startswith(f"{variant}:"):
+        raise ConfigError(f"{text!r}: grouped- and multi-query attention are mha with g: mha:h=8,g=2,d_m=512,T=128")
     if variant in ATTENTIONS:
         words = [word for part in rest for word in split_words(part)]
         if not words or not all("=" in word for word in words):

@@ -57,6 +57,7 @@ def test_length_words_round_trip(T, S, B):
 @pytest.mark.parametrize("text, words", [
     ("moa:E,K=2", ["'moa:E,K=2' is no layer"]),
     ("moa:make", ["'moa:make' is no layer"]),
+    ("gqa:h=8,g=2", ["mha:h=8,g=2"]), ("mqa:h=8", ["mha with g"]),
     ("moa:K=x", ["K takes a whole number, not 'x'"]),
     ("moa:K=2,T=x", ["T takes a whole number, not 'x'"]),
     ("llama3-8b,N=2", ["unknown field 'N' of llama3-8b", "num_layers"]),

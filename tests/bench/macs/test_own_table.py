@@ -607,6 +607,7 @@ MACS_IN_G = f"{LLAMA_MACS[1024] / 10**9:.0f}"
     "tabs.csv": f'Model\tGMACs\tParameters\nllama2-7b,T=1024\t{MACS_IN_G}\t6.74B',
     "wide.csv": f'params (B),model,MACs (G)\n6.74,"llama2-7b,T=1024",{MACS_IN_G}',
     "bare.csv": f'Method,macs,#param.\nllama2-7b,T=1024,B=1,{MACS_IN_G}G,6.74B',
+    "words.csv": f'Model,MAC,Parameter\nllama2-7b,T=1024,{MACS_IN_G}G,6.74B',
     "gaps.csv": f'model,macs,params\n"llama2-7b,T=1024",{MACS_IN_G}G,\n\nllama2-7b,,6.74B',
     "paper.md": f'# A\n\n| Model | MACs [G] | #Params |\n|:--|--:|---|\n| **llama2-7b,T=1024** | {MACS_IN_G} | 6.74B |',
 }.items())  # fmt: skip
@@ -835,7 +836,16 @@ def test_columns_of_a_paper_are_not_judged(table, head, name):
     assert verdicts(answer) == ["reproduced"] and sections[0]["rows"][0]["row"] == name
 
 
-@pytest.mark.parametrize("head", ["mcas", "parms", "flpos", "Params M", "mac", "actve params"])
+@pytest.mark.parametrize("head, number, name", [
+    ("GMACs/token", LLAMA_MACS[1024] / 1024 / 1e9, "MACs per token"), ("Active parameters (B)", 6.738415616, "active"),
+    ("MAC per token (G)", LLAMA_MACS[1024] / 1024 / 1e9, "MACs per token"), ("#Parameters (B)", 6.738415616, "param"),
+])  # fmt: skip
+def test_heads_of_papers_are_quantities(table, head, number, name):
+    _, sections, _ = answer = table(f'model,{head}\n"llama2-7b,T=1024",{number:.3f}\n', name="mine.csv")
+    assert verdicts(answer) == ["reproduced"] and sections[0]["rows"][0]["figure"].startswith(name)
+
+
+@pytest.mark.parametrize("head", ["mcas", "parms", "flpos", "Params M", "mcs", "actve params"])
 def test_column_near_to_a_quantity_is_a_slip(table, head):
     code, _, err = table(f"model,params,{head}\nllama2-7b,6.74B,7\n", name="mine.csv")
     assert code == 2 and "line 1: unknown quantity" in err and "did you mean" in err

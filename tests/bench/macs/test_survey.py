@@ -178,7 +178,7 @@ def test_brief_is_one_line_with_the_ends(capsys):
     ([MHA, "--vary", "T=1..4"], "as T=128,256,512"),
     ([MHA, "--vary", "T=1:4"], "as T=128,256,512"),
     ([MHA, "--vary", "T=4", "--columns", "mfu", "--seconds", "1"], "column mfu needs --rules and --peak\n"),
-    ([MHA, "moa-8k", "--vary", "T=2"], "moa-8K8E256D"),
+    ([MHA, "moa-8k", "--vary", "T=2"], "moa-8K8E256D"), (["gone.py:make", "--vary", "T=2"], "there is no file gone.py"),
     ([MHA, "--vary", "T=2", "--columns", "mac"], "macs"),
     ([MHA, "--vary", "T=2", "--backward"], "--backward does not go with"),
     ([f"{MHA},T=2", MOA + ",T=3", "--plot", "a.svg"], "--vary T=128,512"),
