@@ -28,7 +28,7 @@ from headcount.bench.contractions.elementwise import CONTRACTION
 from headcount.bench.contractions.linalg import Formula
 from headcount.bench.contractions.module_tree import merged
 from headcount.bench.contractions.modules import ModuleRecord, parameter_records
-from headcount.bench.counting.agreement import with_active_params
+from headcount.bench.counting.agreement import with_active_params, with_stated
 from headcount.bench.counting.count import count
 from headcount.bench.counting.other_tools import ARGUMENTS, argument_error, attribute_error
 from headcount.bench.counting.result import MODULES, Count, check_rows, module_frame
@@ -380,7 +380,7 @@ def count_macs(
             raise ValueError(f"{type(error).__name__}: {excerpt(error)}; {hint}") from error
         raise
     found = count_contractions(trace, elementwise=elementwise, inputs=inputs_of(args, keywords), **options)
-    return with_active_params(found, case.ledger) if case else found
+    return with_active_params(found, case.ledger) if case else with_stated(found, module)
 
 
 OPTIONS = [name for name, one in inspect.signature(count_macs).parameters.items() if one.kind is one.KEYWORD_ONLY]

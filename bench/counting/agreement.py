@@ -4,11 +4,16 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 from headcount.bench.contractions.module_tree import folded
 from headcount.bench.counting.result import Count
+from headcount.bench.targets.user_code import UserCodeError
 from headcount.formulas.ledger import Entry, Ledger, Size
 from headcount.formulas.rank import Transfer
+
+ACTIVE_PARAMS = "active_params"
+"""The attribute of a module that states how many of its parameters a token uses."""
 
 
 def difference(
@@ -44,6 +49,22 @@ def with_active_params(count: Count, closed_form: Ledger) -> Count:
         modules.append(replace(module, active_params=int(share * module.params)))
     found = count.with_values(modules=tuple(modules))
     return found if found.active_params == closed_form.active_params else count
+
+
+def with_stated(count: Count, module: Any) -> Count:
+    """Return the count with the active parameters that the module states, where the run does not show them.
+
+    Raises UserCodeError for a statement that cannot be.
+    """
+    stated = getattr(module, ACTIVE_PARAMS, None)
+    if stated is None or count.active_params is not None:
+        return count
+    if type(stated) is not int or not 0 < stated <= count.params:
+        raise UserCodeError(
+            f"{ACTIVE_PARAMS} of {count.name} must be a whole number of 1 to {count.params:,}, not {stated!r}"
+        )
+    note = f"Active params are as the module states them: {ACTIVE_PARAMS} of {count.name}"
+    return count.with_values(stated_active_params=stated, notes=(*(count.notes or ()), note))
 
 
 def _amounts(

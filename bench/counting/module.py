@@ -17,7 +17,7 @@ from headcount.bench.case import Case
 from headcount.bench.contractions.classify import UnsupportedError
 from headcount.bench.contractions.linalg import Formula, formula_advice
 from headcount.bench.counters.base import CounterError
-from headcount.bench.counting.agreement import difference, with_active_params
+from headcount.bench.counting.agreement import difference, with_active_params, with_stated
 from headcount.bench.counting.copies import (
     META,
     FakeWeights,
@@ -84,6 +84,8 @@ def count(
         found = found.with_values(bytes_moved=None, causal_macs=None, other_flops=None)
     if model.closed_form is not None:
         found = with_active_params(found, model.closed_form)
+    with refusals():
+        found = with_stated(found, built.module)
     return found.with_values(
         target=target,
         disagreement=_disagreement(target, model, found),

@@ -152,6 +152,7 @@ class Count:
         elementwise: products written elementwise: contractions, squares and scaled additions.
         parameters: parameter tensors, each once.
         modules: modules that were called or hold parameters.
+        stated_active_params: what a module's attribute ``active_params`` states, where the run does not show them.
         uncalled: topmost modules with parameters that did not run and none of whose parameters was read.
         collectives: of a module that is divided over ranks, each with the elements that it sends.
         audit: every operation by module, and whether a rule counts it.
@@ -192,6 +193,7 @@ class Count:
     notes: tuple[str, ...] | None = from_run(lambda _: ())
     absent: tuple[str, ...] | None = ()
     limits: Mapping[str, int] | None = field(default_factory=dict)
+    stated_active_params: int | None = None
     run: Any = field(default=None, compare=False)
     depth: int | None = field(default=3, compare=False)
 
@@ -291,7 +293,8 @@ class Count:
     def active_params(self) -> int | None:
         """Parameters that one token uses: of a run by contractions.modules.active_shares, of a closed form its own."""
         weights = self.ledger.select(lambda entry: entry.weight)
-        return weights.active_params if self.modules is None and len(weights) else self._sum("active_params")
+        found = weights.active_params if self.modules is None and len(weights) else self._sum("active_params")
+        return self.stated_active_params if found is None else found
 
     @property
     def used_params(self) -> int | None:
