@@ -297,7 +297,10 @@ def active_params(case: "Case | Count", given: Assumptions) -> int:
     """Return the parameters that a token uses. Raises NoAccount where they are not known."""
     found = case.ledger.active_params if isinstance(case, Case) else case.active_params
     if found is None:
-        raise NoAccount("the run selects by value, so a token may not use every parameter")
+        raise NoAccount(
+            "the run selects by value, so a token may not use every parameter; an integer active_params of the module "
+            "states them"
+        )
     return found
 
 

@@ -63,7 +63,7 @@ def with_stated(count: Count, module: Any) -> Count:
         raise UserCodeError(
             f"{ACTIVE_PARAMS} of {count.name} must be a whole number of 1 to {count.params:,}, not {stated!r}"
         )
-    note = f"Active params are as the module states them: {ACTIVE_PARAMS} of {count.name}"
+    note = f"Active params are as the module states them: {ACTIVE_PARAMS} of {count.name}."
     return count.with_values(stated_active_params=stated, notes=(*(count.notes or ()), note))
 
 

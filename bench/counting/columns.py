@@ -138,14 +138,14 @@ def _measure(function: Measure, runs: Runs) -> int | Unknown:
 def _stated_notes(stated: Mapping[str, int]) -> Iterator[str]:
     """Yield a sentence that the cache was not counted."""
     classes = ", ".join(stated)
-    yield f"The KV cache is as the module states it: {CACHE_ELEMENTS} of {classes}"
+    yield f"The KV cache is as the module states it: {CACHE_ELEMENTS} of {classes}."
 
 
 def _cache_notes(step: DecodeStep, element_bytes: Fraction) -> Iterator[str]:
     """Yield a sentence where the library drops keys and values after a step that has read them."""
     if step.read > step.after:
         read, after = (ceil(elements * element_bytes) for elements in (step.read, step.after))
-        yield f"The cache holds {after:,} bytes between steps, fewer than the {read:,} bytes that a step reads"
+        yield f"The cache holds {after:,} bytes between steps, fewer than the {read:,} bytes that a step reads."
 
 
 @measures

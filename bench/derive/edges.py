@@ -23,7 +23,7 @@ class Edges:
 
     Attributes:
         bounds: as texts, K <= E; each was tried on both sides, and is not proved.
-        at_one: as texts, E=1; each was tried by itself, with the sizes that it bounds, E=1 K=1.
+        at_one: as texts, E=1; each was tried by itself, with the sizes that it bounds, E=1 with K=1.
     """
 
     bounds: tuple[str, ...] = ()
@@ -69,8 +69,8 @@ def find_edges(
         if not values or values[0] != 1:
             continue
         if holds(point(1)):
-            changed = {one: size for one, size in point(1).items() if size != base[one]}
-            at_one.append(format_sizes({name: 1, **changed}))
+            smaller = {one: size for one, size in point(1).items() if size != base[one] and one != name}
+            at_one.append(f"{name}=1" + (f" with {format_sizes(smaller)}" if smaller else ""))
         else:
             # from above: the last one that holds is the least
             least = _last(lambda size, point=point: holds(point(size)), values[::-1])

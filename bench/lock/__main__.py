@@ -4,7 +4,7 @@
     python -m bench.lock --check macs.lock --format md
     python -m bench.lock --update macs.lock
     python -m bench.lock model.py:make --max macs=2.1G --max params=25M -o macs.lock
-    python -m bench.lock --history main~20..main macs.lock
+    python -m bench.lock --history HEAD macs.lock
     python -m bench.lock --badge macs.svg macs.lock
 
 The lock stores targets and options. Options given with --check or --update replace the stored ones, of --set, --formula
@@ -106,7 +106,7 @@ def command(args: argparse.Namespace) -> Result | str:
         raise UsageError("--plot goes with --history")
     if args.history or args.badge:
         if len(args.target) != 1:
-            example = "--history main~20..main" if args.history else "--badge macs.svg"
+            example = "--history HEAD" if args.history else "--badge macs.svg"
             raise UsageError(f"--history RANGE and --badge FILE read one lock: headcount lock {example} macs.lock")
         if args.history:
             return history(args.history, args.target[0], args.plot)

@@ -45,9 +45,12 @@ def history(revisions: str, path: str, plot: str | None) -> Result:
     """
     folder, name = Path(path).parent, Path(path).name
     if revisions.startswith("-"):
-        raise UsageError(f"--history {revisions}: a range of commits is expected, as main~20..main")
+        raise UsageError(f"--history {revisions}: a range of commits is expected, as HEAD or main~20..main")
     # a subject holds no null byte, but may hold what str.splitlines takes for the end of a line
-    log = run_git("log", "-z", "--reverse", "--format=%H%x09%cs%x09%s", revisions, "--", name, folder=folder)
+    try:
+        log = run_git("log", "-z", "--reverse", "--format=%H%x09%cs%x09%s", revisions, "--", name, folder=folder)
+    except UsageError as error:
+        raise UsageError(f"--history {revisions}: {error}; --history HEAD reads every commit") from None
     lines = log.decode(errors="replace").rstrip("\0").split("\0") if log else []
     if not lines:
         raise UsageError(f"no commit of {revisions} changed {path}")

@@ -13,10 +13,10 @@ RULE = (
     "every matrix product and convolution is counted once, attention scores as whole T x T squares under causal masks "
     "too; norms, softmax and elementwise operations are left out; 1 MAC is 2 FLOPs"
 )
-REFERENCE = f"""@software{{headcount,
+REFERENCE = f"""@misc{{headcount,
   author = {{{{headcount contributors}}}},
-  title = {{{{headcount}}: exact MACs, FLOPs and parameters of attention layers and PyTorch models}},
-  version = {{{headcount.__version__}}},
+  title = {{{{headcount: exact MACs, FLOPs and parameters of attention layers and PyTorch models}}}},
+  note = {{Version {headcount.__version__}}},
 }}"""
 
 
