@@ -96,7 +96,16 @@ def table(
     """
     names = args.columns or DEFAULT
     rows = list(_rows(args, varied, names, given))
-    at = [Column(name, name, align="right", value=partial(_at, name)) for name in varied]
+    at = [
+        Column(
+            name,
+            name,
+            kind="int" if all(map(str.isdecimal, values)) else "text",
+            align="right",
+            value=partial(_at, name),
+        )
+        for name, values in varied.items()
+    ]
     head = "model" if args.names else "target"
     first = Column("target", head, code=not args.names, wraps=16)
     is_run = any(isinstance(row.case, Count) for row in rows)
@@ -109,8 +118,9 @@ def table(
     return replace(found, columns=[_readable(one, found.rows) if human else one for one in found.columns])
 
 
-def _at(name: str, row: SurveyRow) -> str:
-    return row.at[name]
+def _at(name: str, row: SurveyRow) -> int | str:
+    value = row.at[name]
+    return int(value) if value.isdecimal() else value
 
 
 def _readable(column: Column, rows: Sequence[SurveyRow]) -> Column:

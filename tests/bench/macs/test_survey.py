@@ -56,7 +56,7 @@ def test_papers_have_units_and_a_plot(tmp_path, capsys):
     assert main(["llama3-8b", "mistral-7b", "--vary", "T=128,8192", "--format", "latex", "--plot", str(plot)]) == 0
     # by hand: (weights of products) x T + 2 T^2 x 32 layers x 4096
     macs = (7_504_924_672 - 266_240) * 8192 + 2 * 8192**2 * 32 * 4096
-    assert f"llama3-8b & 8192 & 8,030.26 & {macs / 1e9:,.2f}" in capsys.readouterr().out
+    assert f"llama3-8b & 8,192 & 8,030.26 & {macs / 1e9:,.2f}" in capsys.readouterr().out
     assert "<svg" in plot.read_text()
 
 
