@@ -24,7 +24,7 @@ from headcount.bench.column import Column, plural
 from headcount.bench.hardware import Hardware
 from headcount.bench.performance import model
 from headcount.bench.performance.closed_form import ClosedForm, total_macs, update
-from headcount.bench.performance.plan_time import DTYPE, PlanTimes, cluster_of, sent_by, span
+from headcount.bench.performance.plan_time import ASSUMED, DTYPE, PlanTimes, cluster_of, sent_by, span
 from headcount.bench.result import Row, Table, columns_of, shown
 from headcount.formulas.backward import training_macs
 from headcount.formulas.ledger import Ledger, MaskedEntry
@@ -144,11 +144,14 @@ def _mask_notes(case: Case) -> list[str]:
 
 
 def _plan_notes(plan: Plan | None, card: Hardware) -> list[str]:
-    """Return the links between the cards of a plan."""
+    """Return the links between the cards of a plan, and what runs during what."""
     if plan is None:
         return []
     links = cluster_of(card).statement()
-    return [f"On {plan.ranks:,} cards under {plan}. {links}. Tokens and MFU are those of all cards."]
+    return [
+        f"On {plan.ranks:,} cards under {plan}. {links}. Tokens and MFU are those of all cards.",
+        f"Assumed: {ASSUMED}. Prefill, decode step and forward pass go through the stages in turn, and wait for sends.",
+    ]
 
 
 def _prefill_form(case: Case, given: Assumptions) -> tuple[Ledger, int]:

@@ -14,7 +14,7 @@ from headcount.bench.case import Case, describe_input
 from headcount.bench.column import Column, bytes_column, macs_column, plural
 from headcount.bench.errors import UsageError
 from headcount.bench.performance.model import load
-from headcount.bench.performance.plan_time import SYNC, Cluster, PlanTimes, Sent, sent_by, span
+from headcount.bench.performance.plan_time import ASSUMED, PASSES, Cluster, PlanTimes, Sent, sent_by, span
 from headcount.bench.result import Result, Row, Table, columns_of, shown
 from headcount.formulas.backward import training_macs
 from headcount.formulas.ledger import Ledger
@@ -30,8 +30,9 @@ OBJECTIVES = ("step_s", "between_bytes", "within_bytes", "held_bytes", "macs")
 class PlanRow(Row):
     """A plan and the costs of a step, the largest over ranks.
 
-    ``step_s``: the expected seconds of a step; ``least_s``: at least. ``collectives_share``, ``stages_share``: of the
-    expected time, in percent. ``mfu``: model FLOPs over what all cards could do in that time, in percent.
+    ``step_s``: the expected seconds of a step; ``least_s``: at least. ``collectives_share``, ``stages_share``: the
+    waiting for what is sent and for other stages, of the expected time, in percent; the rest are kernels. ``mfu``:
+    model FLOPs over what all cards could do in that time, in percent.
     """
 
     plan: str = shown(Column, "plan", priority=0)
@@ -163,7 +164,7 @@ def step_costs(macs: int, costs: Sequence[RankCost], sent: Sequence[Sent], plan:
 def _step_bytes(sent: Sent, plan: Plan, axes: Sequence[str]) -> int:
     """Return the bytes that a rank sends over ``axes`` in a step of all microbatches."""
     own = ((phase, size) for (axis, phase), (size, _) in sent.items() if axis in axes)
-    return sum(size * (1 if phase == SYNC else plan.mb) for phase, size in own)
+    return sum(size * (plan.mb if phase in PASSES else 1) for phase, size in own)
 
 
 def result(
@@ -188,9 +189,8 @@ def result(
         f"Of a microbatch: {describe_input(case.lengths)}; {batch:,} sequences a step, {cluster.node:,} ranks a node. "
         "Costs are those of a step, the largest over ranks. tp stays in a node; ranks of tp are neighbours, then those "
         "of cp, dp and pp.",
-        f"{cluster.statement()} (--between-nodes). Assumed: collectives of tp, cp and ep are waited for; those of "
-        "weights and gradients run during the kernels, and the longer counts; one forward and one backward pass in "
-        "turn on each stage, and sends between stages are hidden.",
+        f"{cluster.statement()} (--between-nodes). Assumed: {ASSUMED}; one forward and one backward pass in turn on "
+        "each stage.",
         load().statement(card),
         "Held: weights, gradients and AdamW's states in mixed precision, 16 bytes a parameter where nothing is "
         f"divided, the weights that fsdp gathers at once, and {kept}, for as many microbatches as there are stages; "

@@ -1,8 +1,11 @@
 """Expected time of a training step under a parallel plan: kernels of a rank, what it sends, and the pipeline's wait.
 
-Collectives of tensor, context and expert parallelism are waited for. Those of weights and gradients run while
-kernels do, and what is longer counts: gathered weights in each microbatch, the sums of gradients in the backward pass
-of the last one. Sends between stages are hidden. Stages run one forward and one backward pass in turn. No torch.
+A pass of a microbatch takes the longer of its kernels and of what is sent during them, and then its collectives of
+tensor, context and expert parallelism. During the kernels of a pass run the gathers of its weights and the sends
+between stages; during those of the last backward pass, which include recomputation, also the sums of gradients; during
+those of the first forward pass also the gathers of the weights that the step before updated. What a rank sends is sent
+one after another, whatever the link: no step is shorter than what a link carries. Stages run one forward and one
+backward pass in turn. No torch.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,12 +24,19 @@ from headcount.formulas.rank import BYTES, RankCost
 
 Sent = Mapping[tuple[str, str], tuple[int, int]]
 """Bytes that leave a rank, and the number of collectives, by axis and phase."""
-PASSES, SYNC = ("forward", "backward"), "sync"
-"""Phases of a microbatch, and the one at the end of a step."""
+PASSES = ("forward", "backward")
+"""Phases of a microbatch."""
+SYNC, UPDATED = "sync", "updated"
+"""Phases that are once a step: the sums of gradients, and the gathers of updated weights."""
+ONCE = {"forward": UPDATED, "backward": SYNC}
+"""What runs during the first forward pass, and during the last backward pass."""
 WAITED = ("tp", "cp", "ep")
-"""Axes whose collectives a rank waits for."""
-BESIDE = "dp"
-"""The axis whose collectives run while kernels do."""
+"""Axes whose collectives in a pass no kernel hides."""
+ASSUMED = (
+    "collectives of tp, cp and ep are waited for; gathers of weights and sends between stages run during the kernels "
+    "of their pass, sums of gradients during those of the last backward pass, gathers of updated weights during those "
+    "of the first forward pass, and the longer counts; a rank sends one thing at a time"
+)
 BETWEEN = 50e9
 """Bytes per second of a card to other nodes by default, in one direction: an adapter of 400 Gbit/s for each card. A
 card sends no more than by its own links."""
@@ -41,8 +51,9 @@ def sent_by(cost: RankCost) -> Sent:
     """Return what a rank sends."""
     found: dict[tuple[str, str], tuple[int, int]] = {}
     for one in cost.transfers:
-        size, times = found.get((one.axis, one.phase), (0, 0))
-        found[one.axis, one.phase] = size + BYTES[one.element] * one.sent, times + one.times
+        phase = UPDATED if (one.phase, one.kind) == (SYNC, "all_gather") else one.phase
+        size, times = found.get((one.axis, phase), (0, 0))
+        found[one.axis, phase] = size + BYTES[one.element] * one.sent, times + one.times
     return found
 
 
@@ -79,7 +90,10 @@ class Cluster:
 
 @dataclass(frozen=True)
 class StepTime:
-    """Seconds of a step: at least and as expected; of these for waiting, in collectives and for other stages."""
+    """Seconds of a step: at least and as expected; of these for waiting, for what is sent and for other stages.
+
+    The rest of the expected seconds are kernels: of all microbatches, and of the update.
+    """
 
     least_s: float
     expected_s: float
@@ -134,40 +148,44 @@ class PlanTimes:
         ``sent``: what a rank of each class of ``costs`` sends; ``span``: neighbouring ranks that an axis spans.
         """
         plan = costs[0].plan
-        slowest, least, last = _Microbatch(0.0, 0.0), 0.0, 0.0
+        slowest, end, least = _Time(0.0, 0.0), _Time(0.0, 0.0), 0.0
         for cost, own in zip(costs, sent, strict=True):
-            passes, links = self._of(cost), self._links_us(own, span)
-            kernels = passes.forward_us + passes.backward_us
-            if plan.recompute == "full":
-                kernels += passes.again_us(self, cost)
-            both = kernels + sum(links.get((axis, phase), 0.0) for axis in WAITED for phase in PASSES)
-            us = max(both, sum(links.get((BESIDE, phase), 0.0) for phase in PASSES))
-            slowest = max(slowest, _Microbatch(us, us - kernels), key=lambda one: one.us)
-            least = max(least, passes.least_us)
-            sums = sum(time for (_, phase), time in links.items() if phase == SYNC)
+            passes, sent_us = self._of(cost), self._sent_us(own, span)
+            again = passes.again_us(self, cost) if plan.recompute == "full" else 0.0
+            kernels = dict(zip(PASSES, (passes.forward_us, passes.backward_us + again), strict=True))
+            waits = once_waits = 0.0
+            for phase, us in kernels.items():
+                waited, beside = _waited_and_beside(sent_us, phase)
+                once = sum(time for (_, when), time in sent_us.items() if when == ONCE[phase])
+                waits += waited + max(0.0, beside - us)
+                once_waits += max(0.0, beside + once - us) - max(0.0, beside - us)
             update_us = self.expected_us([update(cost.held["optimizer"], self.recipe)])
-            last = max(last, max(0.0, sums - passes.backward_us) + update_us)
-        stages = (plan.pp - 1) * slowest.us
+            slowest = max(slowest, _Time(sum(kernels.values()), waits), key=_Time.total_us)
+            end = max(end, _Time(update_us, once_waits), key=_Time.total_us)
+            least = max(least, passes.least_us)
+        stages = (plan.pp - 1) * slowest.total_us()
         return StepTime(
             least_s=plan.mb * least / model.US,
-            expected_s=(plan.mb * slowest.us + stages + last) / model.US,
-            collectives_s=plan.mb * slowest.waited_us / model.US,
+            expected_s=(plan.mb * slowest.total_us() + stages + end.total_us()) / model.US,
+            collectives_s=(plan.mb * slowest.waits_us + end.waits_us) / model.US,
             stages_s=stages / model.US,
         )
 
     def forward_us(self, costs: Sequence[RankCost], span: Callable[[str], int]) -> tuple[float, float]:
-        """Return the least and the expected microseconds of a forward pass or a decode step through all stages."""
+        """Return the least and the expected microseconds of a forward pass or a decode step through all stages.
+
+        A stage waits for what the one before sends.
+        """
         least = expected = 0.0
         for cost in costs:
             stages = cost.ranks * cost.plan.pp // cost.plan.ranks
             kernels = self.closed(cost.ledger, cost).forward()
-            links = self._links_us(sent_by(cost), span)
-            waited = sum(time for (_, phase), time in links.items() if phase == PASSES[0])
+            waited, beside = _waited_and_beside(self._sent_us(sent_by(cost), span), PASSES[0], (*WAITED, "pp"))
             least += stages * model.least_us(kernels, self.cluster.card, self.cluster.dtype)
-            expected += stages * (self.expected_us(kernels) + waited)
+            expected += stages * (max(self.expected_us(kernels), beside) + waited)
         return least, expected
 
-    def _links_us(self, sent: Sent, span: Callable[[str], int]) -> dict[tuple[str, str], float]:
+    def _sent_us(self, sent: Sent, span: Callable[[str], int]) -> dict[tuple[str, str], float]:
         """Return by axis and phase the microseconds of bytes at the link's rate, and of a launch for each."""
         launch = model.load().values[model.LAUNCH]
         found = {}
@@ -197,11 +215,28 @@ class PlanTimes:
         return model.load().expected_us(kernels, self.cluster.card, self.cluster.dtype)
 
 
-class _Microbatch(NamedTuple):
-    """Microseconds of a microbatch, and those of them in which a rank waits for others."""
+def _waited_and_beside(
+    sent_us: Mapping[tuple[str, str], float], phase: str, waited_axes: Sequence[str] = WAITED
+) -> tuple[float, float]:
+    """Return the microseconds of what is waited for in a phase, and of what runs during its kernels."""
+    waited = beside = 0.0
+    for (axis, when), time in sent_us.items():
+        if when == phase and axis in waited_axes:
+            waited += time
+        elif when == phase:
+            beside += time
+    return waited, beside
 
-    us: float
-    waited_us: float
+
+class _Time(NamedTuple):
+    """Microseconds of kernels, and those in which a rank waits for what is sent."""
+
+    kernels_us: float
+    waits_us: float
+
+    def total_us(self) -> float:
+        """Return the sum."""
+        return self.kernels_us + self.waits_us
 
 
 @dataclass

@@ -15,7 +15,7 @@ from headcount.bench.errors import UsageError
 from headcount.bench.hardware import HARDWARE
 from headcount.bench.latency.__main__ import main as latency
 from headcount.bench.macs import ranks
-from headcount.bench.performance.plan_time import BETWEEN, cluster_of, in_nodes, sent_by, span
+from headcount.bench.performance.plan_time import ASSUMED, BETWEEN, cluster_of, in_nodes, sent_by, span
 from headcount.formulas.plan import parse
 from headcount.formulas.rank import Ranks, rank_costs
 
@@ -188,6 +188,33 @@ def test_pasted_row_has_the_links_of_its_search(capsys):
         assert step["mfu"] == pytest.approx(row["mfu"], rel=1e-12)
     assert fit.main([*SEARCH, "--on", "h100-sxm", "--between-nodes", "3G"]) == 2
     assert "--plan or --ranks" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("rate", [1e5, 1e7, 1e9, 30e9])
+def test_rows_are_no_shorter_than_their_bytes_take(case, rate):
+    cluster = replace(NODES_OF_4, within_bytes_per_s=2 * rate, between_bytes_per_s=rate)
+    within, _ = plans.search(case, 16, 16, 10**9, cluster)
+    for plan, costs in within.items():
+        sending = max(costs["between_bytes"] / rate, costs["within_bytes"] / (2 * rate))
+        assert costs["step_s"] >= sending * (1 - 1e-12), plan
+        waiting = costs["collectives_share"] + costs["stages_share"]
+        # a kernel is never shorter than its least time
+        assert (1 - waiting / 100) * costs["step_s"] >= costs["least_s"] * (1 - 1e-9), plan
+        if rate == 1e5 and plan.dp == 16:
+            assert waiting > 99, plan
+
+
+def test_times_state_what_runs_during_what(capsys):
+    options = ["--ranks", "8", "--global-batch", "16", "--bytes", "1M"]
+    words = [*SEARCH, "--on", "h100-sxm"]
+    target = ",".join([SEARCH[0], *(word.removeprefix("--set=") for word in SEARCH if "=" in word)])
+    for command, line in (
+        (main, [*words, *options]),
+        (fit.main, [*words, "--train", "--plan", "dp=8"]),
+        (latency, ["--estimate", target, *words[-4:], "--plan", "dp=8,fsdp"]),
+    ):
+        assert command(line) == 0
+        assert ASSUMED in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(("line", "named"), [

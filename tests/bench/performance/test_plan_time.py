@@ -1,16 +1,20 @@
 """The expected time of a training step under a plan, by hand arithmetic on what ranks compute and send."""
 
+from collections import Counter
 from dataclasses import replace
+from functools import partial
+from itertools import pairwise
 
 import pytest
 
 from headcount.bench.accounts import RECIPES
+from headcount.bench.budget.plans import plans
 from headcount.bench.case import Case
 from headcount.bench.hardware import HARDWARE
 from headcount.bench.performance import model
 from headcount.bench.performance.closed_form import BFLOAT16, ClosedForm, update
-from headcount.bench.performance.plan_time import Cluster, PlanTimes, sent_by
-from headcount.formulas.plan import parse
+from headcount.bench.performance.plan_time import Cluster, PlanTimes, sent_by, span
+from headcount.formulas.plan import PlanError, parse
 from headcount.formulas.rank import Ranks
 
 RECIPE = RECIPES["adamw-mixed"]
@@ -107,3 +111,136 @@ def test_context_parallel_has_half_of_the_causal_pairs():
         for cost in Ranks(CASE.ledger).costs(parse(plan))
     )
     assert divided == pytest.approx(whole / 4, rel=1e-3)
+
+
+def pass_s(cost):
+    """Seconds of the kernels of a forward and of a backward pass, recomputation included."""
+    closed, again = (
+        ClosedForm(form, BFLOAT16, is_causal, divides_queries=cost.plan.cp != 1) for form in (cost.ledger, cost.again)
+    )
+    more = again.forward() if cost.plan.recompute == "full" else []
+    return expected_us(closed.forward()) / 1e6, expected_us([*closed.backward(), *more]) / 1e6
+
+
+def update_s(cost):
+    return expected_us([update(cost.held["optimizer"], RECIPE)]) / 1e6
+
+
+def sent_s(cost, rate, kind, phase):
+    """Seconds of the collectives of one kind and phase, without a pipeline or other axes than dp."""
+    own = [one for one in cost.transfers if (one.kind, one.phase) == (kind, phase)]
+    return sum(2 * one.sent / rate + one.times * LAUNCH / 1e6 for one in own)
+
+
+RATES = (1e9, 3e9, 12.5e9, 450e9)
+
+
+@pytest.mark.parametrize("rate", RATES)
+@pytest.mark.parametrize("microbatches", [1, 8])
+def test_first_forward_pass_hides_updated_weights(rate, microbatches):
+    (cost,) = Ranks(CASE.ledger).costs(parse("dp=16,zero=1"))
+    forward, backward = pass_s(cost)
+    gathers, sums = sent_s(cost, rate, "all_gather", "sync"), sent_s(cost, rate, "reduce_scatter", "sync")
+    assert gathers > 15e9 / rate and sums > 15e9 / rate
+    waits = max(0, gathers - forward) + max(0, sums - backward)
+    found = step(f"dp=16,zero=1,mb={microbatches}", replace(CLUSTER, within_bytes_per_s=rate))
+    assert found.collectives_s == pytest.approx(waits)
+    assert found.expected_s == pytest.approx(microbatches * (forward + backward) + waits + update_s(cost))
+
+
+@pytest.mark.parametrize("rate", RATES)
+@pytest.mark.parametrize("more", ["", ",recompute=full"])
+def test_kernels_hide_gathers_and_sums_once(rate, more):
+    (cost,) = Ranks(CASE.ledger).costs(parse("dp=16,fsdp" + more))
+    forward, backward = pass_s(cost)
+    before, after = (sent_s(cost, rate, "all_gather", phase) for phase in ("forward", "backward"))
+    sums = sent_s(cost, rate, "reduce_scatter", "sync")
+    ends = max(forward, before) + max(backward, after + sums)
+    wanted = 7 * (max(forward, before) + max(backward, after)) + ends + update_s(cost)
+    found = step("dp=16,fsdp,mb=8" + more, replace(CLUSTER, within_bytes_per_s=rate))
+    assert found.expected_s == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_forward_pass_hides_gathered_weights(rate):
+    (cost,) = costs = Ranks(CASE.ledger).costs(parse("dp=16,fsdp"))
+    times = PlanTimes(replace(CLUSTER, within_bytes_per_s=rate), RECIPE, is_causal)
+    _, found = times.forward_us(costs, lambda axis: 8)
+    wanted = max(pass_s(cost)[0], sent_s(cost, rate, "all_gather", "forward"))
+    assert found / 1e6 == pytest.approx(wanted)
+
+
+def test_forward_pass_waits_for_sends_between_stages():
+    costs = Ranks(CASE.ledger).costs(parse("pp=4"))
+    _, found = PlanTimes(CLUSTER, RECIPE, is_causal).forward_us(costs, lambda axis: 8)
+    # three sends of 2,048 tokens of 4,096 numbers
+    sends = 3 * (2 * 2048 * 4096 / 450e9 + LAUNCH / 1e6)
+    kernels = sum(stages * pass_s(cost)[0] for stages, cost in zip((1, 2, 1), costs, strict=True))
+    assert found / 1e6 == pytest.approx(kernels + sends)
+
+
+def every_plan():
+    """Yield plans of 16 ranks in nodes of 4, and the costs of their ranks."""
+    ranks = Ranks(CASE.ledger)
+    divided = [parse(text) for text in ("dp=16,fsdp:keep,mb=2", "dp=16,fsdp,hsdp=4,mb=2", "dp=16,zero=2,mb=2")]
+    for plan in (*plans(16, 32, 4, False), *divided):
+        try:
+            yield plan, ranks.costs(plan)
+        except PlanError:
+            continue
+
+
+def sending_s(cost, cluster):
+    """Seconds that the busiest link sends in a step; those of all that is sent, by microbatches and once a step."""
+    links, sent = Counter(), Counter()
+    for one in cost.transfers:
+        is_once, ranks = one.phase == "sync", span(one.axis, cost.plan)
+        times = 1 if is_once else cost.plan.mb
+        seconds = times * 2 * one.sent / cluster.bytes_per_s(ranks)
+        links[ranks <= cluster.node] += seconds
+        sent[is_once] += seconds + times * one.times * LAUNCH / 1e6
+    return max(links.values(), default=0.0), sent[False], sent[True]
+
+
+NODES = [Cluster(H100, within, between, node=4) for within, between in (
+    (450e9, 50e9), (450e9, 1e9), (450e9, 1e8), (31e9, 31e9), (1e9, 31e9), (1e8, 1e8),
+)]  # fmt: skip
+
+
+@pytest.mark.parametrize("cluster", NODES, ids=lambda one: f"{one.within_bytes_per_s:g}-{one.between_bytes_per_s:g}")
+def test_step_is_bounded_by_kernels_and_links(cluster):
+    """No kernel hides two things, and what is no kernel is waiting."""
+    times, passes, seen = PlanTimes(cluster, RECIPE, is_causal), {}, 0
+    for plan, costs in every_plan():
+        found = times.step(costs, [sent_by(cost) for cost in costs], partial(span, plan=plan))
+        for cost in costs:
+            # plans of equal degrees share ledgers, which are kept with their number
+            passes.setdefault((id(cost.ledger), plan.recompute), (sum(pass_s(cost)), cost.ledger))
+        computed = [plan.mb * passes[id(cost.ledger), plan.recompute][0] for cost in costs]
+        updates = [update_s(cost) for cost in costs]
+        links, often, once = zip(*(sending_s(cost, cluster) for cost in costs), strict=True)
+        kernels = found.expected_s - found.collectives_s - found.stages_s
+        longest = max(map(sum, zip(computed, updates, strict=True)))
+        most = max(computed) + max(updates)
+        rounding = 1e-12 * found.expected_s
+        assert min(found.collectives_s, found.stages_s) >= 0
+        assert found.expected_s >= max(longest, *links) - rounding, plan
+        assert found.expected_s - found.stages_s <= most + max(often) + max(once) + rounding, plan
+        assert min(computed) + min(updates) - rounding <= kernels <= most + rounding, plan
+        if len(costs) == 1:
+            assert kernels == pytest.approx(longest, abs=rounding), plan
+        seen += 1
+    assert seen > 150
+
+
+@pytest.mark.parametrize("faster", ["within_bytes_per_s", "between_bytes_per_s"])
+def test_no_pass_is_slower_on_a_faster_link(faster):
+    rates = (1e8, 1e9, 30e9, 31e9, 32e9, 1e12)
+    clusters = [replace(Cluster(H100, 31e9, 31e9, node=4), **{faster: rate}) for rate in rates]
+    every = [PlanTimes(cluster, RECIPE, is_causal) for cluster in clusters]
+    for plan, costs in every_plan():
+        sent = [sent_by(cost) for cost in costs]
+        steps = [times.step(costs, sent, partial(span, plan=plan)).expected_s for times in every]
+        passes = [times.forward_us(costs, partial(span, plan=plan))[1] for times in every]
+        for found in (steps, passes):
+            assert all(slower >= quicker for slower, quicker in pairwise(found)), plan
