@@ -524,9 +524,15 @@ class Inputs:
             size = found.get("crop_size" if found.get("do_center_crop") else "size")
         if isinstance(size, Mapping):
             size = [size["height"], size["width"]] if "height" in size else size.get("shortest_edge")
+        size = size or self._timm_size()
         if not size:
             self.notes.append(f"images of {IMAGE_SIZE} pixels: the configuration gives no size; --image-size N sets it")
         return self._sides(size or IMAGE_SIZE)
+
+    def _timm_size(self) -> list[int] | None:
+        """Return height and width of the images of a part from timm."""
+        settings = (getattr(part, "pretrained_cfg", None) for part in self.model.modules())
+        return next((list(one["input_size"][1:]) for one in settings if isinstance(one, Mapping)), None)
 
     def _sides(self, size: Any) -> list[int]:
         return (

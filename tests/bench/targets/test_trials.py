@@ -130,3 +130,11 @@ def test_every_command_runs_with_the_inputs_that_are_found(tmp_path, count):
     at = {"bbox_0": 1, "bbox_1": 13}
     macs = derived.total.subs({one: at[one.name] for one in derived.total.free_symbols})
     assert macs == count(FOUND, lengths={"seq_len": 13}).macs
+
+
+def test_part_of_timm_has_the_size_of_its_images():
+    model = Image(lambda side: True)
+    model.layer.pretrained_cfg = {"input_size": (3, 21, 28)}
+    maker = Inputs(model.to("meta"), SimpleNamespace(sub_configs={}), {}, {}, torch.float32, dict)
+    maker.transformers()
+    assert maker.finish()["pixel_values"].shape == (1, 3, 21, 28)
