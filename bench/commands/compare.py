@@ -1,11 +1,12 @@
 """``headcount compare``: two models, two parallel plans of one, or two rules of training FLOPs, part by part."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from headcount.bench.accounts import Assumptions
-from headcount.bench.case import Case
+from headcount.bench.case import Case, describe_input
 from headcount.bench.cli import Parser, add_output, serve
 from headcount.bench.closed_form.case import case_of
 from headcount.bench.column import plural
@@ -22,10 +23,12 @@ from headcount.bench.errors import UsageError
 from headcount.bench.macs import cases, columns, entries
 from headcount.bench.render import realised
 from headcount.bench.result import Result, Table, format_macs
+from headcount.bench.snapshot import difference
 from headcount.bench.snapshot import tables as snapshot
 from headcount.bench.targets.target import TARGET, add_target_options, has_plans, parse_target
-from headcount.formulas.plan import GRAMMAR
+from headcount.formulas.plan import GRAMMAR, Plan
 from headcount.formulas.plan import parse as parse_plan
+from headcount.formulas.rank import BYTES, INDEX, PARAMETER, REDUCTION
 from headcount.models.configs.targets import split
 
 PROG = "headcount compare"
@@ -91,28 +94,44 @@ def _models(args: argparse.Namespace) -> Result:
     return _result(args, tables, a.ledger.macs - b.ledger.macs, crossed)
 
 
-def _counts(args: argparse.Namespace, counts: Sequence[Count], names: Sequence[str]) -> Result:
+def _counts(
+    args: argparse.Namespace, counts: Sequence[Count], names: Sequence[str], notes: Sequence[str] = ()
+) -> Result:
     """Return the differences of two counts by module and kind."""
     a, b = counts
-    return _result(args, snapshot.tables(a, b, snapshot.COMPARED, names=names), a.macs - b.macs)
+    others = {unit: difference.total(a, name) - difference.total(b, name) for name, unit in difference.UNITS.items()}
+    del others[difference.UNITS[difference.MACS]]
+    tables = snapshot.tables(a, b, snapshot.COMPARED, names=names, notes=notes)
+    return _result(args, tables, a.macs - b.macs, others=others)
 
 
-def _result(args: argparse.Namespace, tables: Sequence[Table], difference: int, crossed: Sequence[Any] = ()) -> Result:
-    sentence = _sentence(difference, crossed, args.flops)
+def _result(
+    args: argparse.Namespace, tables: Sequence[Table], macs: int, crossed: Sequence[Any] = (),
+    others: Mapping[str, int] | None = None,
+) -> Result:  # fmt: skip
+    sentence = _sentence(macs, crossed, args.flops, others or {})
     return Result(tables, lambda: sentence, strict=args.check, remark=peak_memory)
 
 
-def _sentence(difference: int, crossed: Sequence[Any], in_flops: bool) -> str:
-    """Return the difference A - B, and the number of crossovers, rows of macs.compare, with their letters."""
-    if difference:
-        out = f"A: {format_macs(abs(difference), in_flops)} {'more' if difference > 0 else 'less'} than B"
+def _sentence(macs: int, crossed: Sequence[Any], in_flops: bool, others: Mapping[str, int]) -> str:
+    """Return the difference A - B, those of ``others`` by unit, and the number of crossovers with their letters.
+
+    ``crossed`` are rows of macs.compare.
+    """
+    if macs:
+        out = f"A: {format_macs(abs(macs), in_flops)} {_more(macs)} than B"
     else:
         out = f"A: as many {'FLOPs' if in_flops else 'MACs'} as B"
+    out += "".join(f"; {abs(size):,} {unit} {_more(size)}" for unit, size in others.items() if size)
     if crossed:
         found = [row.letter for row in crossed if row.counted != "no crossover"]
         letters = ", ".join(dict.fromkeys(found))
         out += f"; {plural(len(found), 'crossover')} ({letters})" if found else "; no crossover"
     return f"{out}."
+
+
+def _more(difference: int) -> str:
+    return "more" if difference > 0 else "less"
 
 
 def _sides(args: argparse.Namespace, assumed: Assumptions | None = None) -> list[cases.Side]:
@@ -131,8 +150,38 @@ def _plans(args: argparse.Namespace) -> Result:
         if not has_plans(split(text)[0]):
             raise UsageError(f"--plan compares presets and configurations, and {text} is none")
     options = argparse.Namespace(**{**vars(args), "plan": None})
-    found = [count(case_of(parse_target(text, options), text, parse_plan(plan))) for text, plan in pairs]
-    return _counts(args, found, [one.name for one in found])
+    compared = [case_of(parse_target(text, options), text, parse_plan(plan)) for text, plan in pairs]
+    found = [_whole_step(case, count(case)) for case in compared]
+    return _counts(args, found, [one.name for one in found], _plan_notes(compared))
+
+
+def _whole_step(case: Case, rank: Count) -> Count:
+    """Return the count of a rank with the collectives of a whole step, of all microbatches."""
+    number = (case.plan or Plan()).mb
+    sent = (one if one.phase == "sync" else replace(one, times=number * one.times) for one in rank.collectives)
+    return rank.with_values(collectives=tuple(sent))
+
+
+def _plan_notes(compared: Sequence[Case]) -> list[str]:
+    """Return of what the MACs and the bytes of two plans are."""
+    inputs = [describe_input(case.lengths) for case in compared]
+    numbers = [_microbatches((case.plan or Plan()).mb) for case in compared]
+    return [
+        "Of a rank, of the stage whose step is the longest. MACs: of the forward pass of one microbatch, "
+        f"{_in_sides(inputs)}.",
+        f"Bytes sent: of a whole step, forward and backward of {_in_sides(numbers)} and one sum of gradients; "
+        f"{BYTES[PARAMETER]} an element, {BYTES[REDUCTION]} in sums of gradients, {BYTES[INDEX]} of an index.",
+    ]
+
+
+def _microbatches(number: int) -> str:
+    return "one microbatch" if number == 1 else f"{number:,} microbatches"
+
+
+def _in_sides(texts: Sequence[str]) -> str:
+    """Return the text of both sides, or that of each."""
+    a, b = texts
+    return a if a == b else f"{a} in A and {b} in B"
 
 
 def _rules(args: argparse.Namespace) -> Result:

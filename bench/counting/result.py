@@ -17,7 +17,7 @@ from headcount.bench.output import notebook
 from headcount.bench.targets.target import Target
 from headcount.formulas.ledger import MAC_KINDS, Ledger, at, flops, total_of
 from headcount.formulas.published.typed import from_data, to_data
-from headcount.formulas.rank import Transfer
+from headcount.formulas.rank import BYTES, Transfer
 from headcount.formulas.summary import sizes
 from headcount.models.configs.suggest import did_you_mean
 
@@ -59,6 +59,17 @@ def module_frame(ledger: Ledger, modules: Iterable[ModuleRecord]) -> "pandas.Dat
     names = ["path", "type", "output", "calls", "params", "macs", "share"]
     # integers that may be unknown
     return pandas.DataFrame(rows, columns=names).astype({"macs": "Int64", "share": "float64"})
+
+
+def bytes_of_element(name: str) -> int:
+    """Return the bytes of an element that a collective sends, by its kind in a closed form, else by its type.
+
+    The name of a type has its bits, as in bfloat16 and float8_e4m3fn.
+    """
+    if name in BYTES:
+        return BYTES[name]
+    bits = re.search(r"\d+", name)
+    return int(bits[0]) // 8 if bits else 1
 
 
 @dataclass(frozen=True)
@@ -313,6 +324,11 @@ class Count:
     def sent(self) -> int:
         """Elements that leave the rank."""
         return sum(one.sent for one in self.collectives)
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes that leave the rank."""
+        return sum(bytes_of_element(one.element) * one.sent for one in self.collectives)
 
     @property
     def unsupported(self) -> tuple[AuditLine, ...]:

@@ -1,6 +1,5 @@
 """Tables of one counted target: the tree of its modules, and every counter's count of it. Imports no torch."""
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -8,7 +7,7 @@ from headcount.bench.column import TONES, Column, macs_column, plural
 from headcount.bench.contractions import module_tree
 from headcount.bench.contractions.module_tree import folded, merged
 from headcount.bench.counters.base import ToolCount
-from headcount.bench.counting.result import Count
+from headcount.bench.counting.result import Count, bytes_of_element
 from headcount.bench.macs.ranks import TRANSFER_COLUMNS, transfer_rows
 from headcount.bench.output.figure import figure
 from headcount.bench.result import Row, Table, columns_of, format_macs, shown
@@ -72,7 +71,7 @@ def tables(count: Count, depth: int, elementwise: bool, check: bool) -> list[Tab
     """
     found: list[Table] = [replace(module_tree.table(count, _notes(count), depth), detail=True)]
     if count.collectives:
-        sent = transfer_rows(count.collectives, _dtype_bytes)
+        sent = transfer_rows(count.collectives, bytes_of_element)
         found.append(Table("module-collectives", "collectives of the rank", TRANSFER_COLUMNS, sent))
     if count.tools:
         found += [counters_table(count.tools, check), causes_table(count.tools)]
@@ -102,12 +101,6 @@ def _not_called(count: Count) -> str:
     options = " and ".join(count.absent or ())
     how = f": {options} {'add' if ' and ' in options else 'adds'} {them}" if options else ""
     return f"; {', '.join(parts)} {verb} not called{how}"
-
-
-def _dtype_bytes(name: str) -> int:
-    """Return the bytes of an element: the name of a type has its bits, as in bfloat16 and float8_e4m3fn."""
-    bits = re.search(r"\d+", name)
-    return int(bits[0]) // 8 if bits else 1
 
 
 def _notes(count: Count) -> list[str]:

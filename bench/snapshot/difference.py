@@ -8,17 +8,17 @@ from itertools import zip_longest
 from math import prod
 
 from headcount.bench.contractions.module_tree import folded, ranges
-from headcount.bench.counting.result import WRITTEN_ELEMENTWISE, Count
-from headcount.formulas.ledger import MAC_KINDS, Entry
+from headcount.bench.counting.result import WRITTEN_ELEMENTWISE, Count, bytes_of_element
+from headcount.formulas.ledger import MAC_KINDS, Entry, divide
 
 CHANGED, ADDED, REMOVED = "changed", "added", "removed"
-MACS, ELEMENTWISE, PARAMS, SENT = "MACs", "elementwise", "params", "sent"
+MACS, ELEMENTWISE, PARAMS, SENT = "MACs", "elementwise", "params", "bytes sent"
 """Compared quantities: contractions in ``macs``, contractions written elementwise that are not in it, parameters, and
-elements that collectives send."""
+bytes that collectives send."""
 
 LIMITED = {"macs": "MACs", "params": "parameters"}
 """Quantities that a lock may limit, and their units in texts."""
-UNITS = {MACS: "MACs", ELEMENTWISE: "elementwise MACs", PARAMS: "parameters", SENT: "elements sent"}
+UNITS = {MACS: "MACs", ELEMENTWISE: "elementwise MACs", PARAMS: "parameters", SENT: "bytes sent"}
 """Compared quantities and their units in texts."""
 LETTERS = "bmijn"
 """The order in which sizes are printed: b products of (m, i) by (i, j), n times."""
@@ -46,7 +46,7 @@ class Change:
 
     @property
     def amounts(self) -> tuple[int, int]:
-        """MACs, or parameter elements, of all ``paths`` in the old and in the new count."""
+        """MACs, parameter elements or bytes sent, of all ``paths`` in the old and in the new count."""
         old, new = (side[1] * prod(dict(side[0]).values()) if side else 0 for side in (self.old, self.new))
         return len(self.paths) * old, len(self.paths) * new
 
@@ -90,7 +90,8 @@ def amounts(count: Count) -> Counter[tuple[str, str, str, Sizes]]:
         sizes = sorted(term.dims.items(), key=lambda size: (LETTERS.find(size[0]), size))
         found[quantity, term.path, term.kind, tuple(sizes)] += term.times
     for sent in count.collectives:
-        found[SENT, sent.path, f"{sent.kind} {sent.axis} {sent.phase}", (("sent", sent.sent),)] += 1
+        size = bytes_of_element(sent.element) * divide(sent.sent, sent.times)
+        found[SENT, sent.path, f"{sent.kind} {sent.axis} {sent.phase}", (("bytes", size),)] += sent.times
     for one in count.parameters:
         shape = tuple((f"n{axis}", size) for axis, size in enumerate(one.shape))
         found[PARAMS, one.path, "trained" if one.trainable else "frozen", shape] += one.times
@@ -150,7 +151,7 @@ def unmet_limits(count: Count) -> dict[str, str]:
 def total(count: Count, quantity: str) -> int:
     """Return the total of a quantity."""
     separate = 0 if count.included else count.elementwise_macs
-    return {MACS: count.macs, ELEMENTWISE: separate, PARAMS: count.params, SENT: count.sent}[quantity]
+    return {MACS: count.macs, ELEMENTWISE: separate, PARAMS: count.params, SENT: count.sent_bytes}[quantity]
 
 
 def percent(before: int, after: int) -> Fraction | None:

@@ -121,17 +121,19 @@ COMPARED = Sides(
 
 
 def tables(
-    old: Count, new: Count, sides: Sides, failures: Sequence[str] = (), names: Sequence[str] = ("", "")
-) -> list[Table]:
+    old: Count, new: Count, sides: Sides, failures: Sequence[str] = (), names: Sequence[str] = ("", ""),
+    notes: Sequence[str] = (),
+) -> list[Table]:  # fmt: skip
     """Return the changes of contractions and parameters, with the ``failures``, and how they were counted.
 
-    ``names`` are those of the two counts, where they are not those of what was counted. The limits of ``new`` are the
-    first rows of a lock. The total of MACs is the last row. Other quantities have a total where they changed.
+    ``names`` are those of the two counts, where they are not those of what was counted, and ``notes`` stand above. The
+    limits of ``new`` are the first rows of a lock. The total of MACs is the last row. Other quantities have a total
+    where they changed.
     """
     *rows, total = _changes(old, new, sides)
     rows.append(replace(total, failures=failures))
     _, *columns = columns_of(sides.change)
-    found: list[Table] = [Table(f"{sides.name}-changes", sides.title, columns, rows)]
+    found: list[Table] = [Table(f"{sides.name}-changes", sides.title, columns, rows, notes)]
     how = [sides.fact(None, *line) for line in facts(old, new, names)]
     if how:
         _, *columns = columns_of(sides.fact)

@@ -161,9 +161,9 @@ def test_compare_two_plans(tables):
     rows = tables("compare", *PRESET, "--plan", "tp=2", "--plan", "tp=2,sp")["compare-changes"]
     totals = {row["quantity"]: row["difference"] for row in rows if row["what"] == "total"}
     # the sums of the gradients of 5 norms are what sp sends more: an all-reduce is a reduce-scatter and an all-gather
-    assert totals == {"sent": -5 * 28, "MACs": 0}
+    assert totals == {"bytes sent": -2 * 5 * 28, "MACs": 0}
     by_path = {(row["path"], row["kind"]): row["a"] for row in rows if row["path"]}
-    assert by_path["embedding", "all_reduce tp forward"] == 3 * 14 * 28
+    assert by_path["embedding", "all_reduce tp forward"] == 2 * 3 * 14 * 28
 
 
 def test_lock_holds_the_collectives_of_a_rank(folder, capsys):

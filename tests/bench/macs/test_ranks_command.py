@@ -49,3 +49,30 @@ def test_options_that_a_plan_does_not_have_are_refused(command):
     for option in (["--vary", "T=1k,2k"], ["--cite"]):
         code, out, err = command(*LLAMA, "--plan", "tp=8", *option)
         assert (code, out) == (2, "") and f"{option[0]} does not go with --plan" in err
+
+
+def test_compare_count_and_budget_send_equal_bytes(command, tables):
+    model, plans = "llama2-7b", ["dp=128,zero=1,mb=8", "dp=128,fsdp,mb=8"]
+    outside = 2 * 32000 * 4096 + 4096
+    params = 32 * (4 * 4096**2 + 3 * 4096 * 11008 + 2 * 4096) + outside
+    # 127 of 128 parts leave a rank; with fsdp the forward and, of layers, the backward pass of each microbatch gather
+    once, gathered = 2 * params * 127 // 128, 2 * (2 * params - outside) * 127 // 128
+    wanted = [2 * once, 8 * gathered + once]
+
+    words = ["compare", model, *(word for plan in plans for word in ("--plan", plan))]
+    *_, total = [row for row in tables(*words)["compare-changes"] if row["quantity"] == "bytes sent"]
+    assert [total["a"], total["b"]] == wanted
+    assert command(*words, "--brief")[1] == f"A: as many MACs as B; {wanted[1] - wanted[0]:,} bytes sent less.\n"
+
+    for plan, size in zip(plans, wanted, strict=True):
+        (row,) = tables("count", model, "--plan", plan, "--counter", "closed-form")[f"{model}-ranks"]
+        assert row["step_sent_bytes"] + row["sync_bytes"] == size
+    words = [model, "--ranks", "128", "--global-batch", "1024", "--bytes", "200G", "--min-distance", "0"]
+    sent = {row["plan"]: row["within_bytes"] + row["between_bytes"] for row in tables("budget", *words)["plans"]}
+    assert any(plan in sent for plan in plans)
+    assert all(sent[plan] == size for plan, size in zip(plans, wanted, strict=True) if plan in sent)
+
+
+def test_compare_says_whose_microbatches_bytes_are(command):
+    out = command("compare", "llama2-7b", "--plan", "dp=4,mb=8", "--plan", "dp=4")[1]
+    assert "forward and backward of 8 microbatches in A and one microbatch in B" in " ".join(out.split())
