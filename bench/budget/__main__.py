@@ -4,7 +4,7 @@
     python -m bench.budget --match-model transformer-big --attention moa
     python -m bench.budget mha --match-model moa:K=4,E=64,D=80,d_m=512,T=128
     python -m bench.budget --macs 700M --all-integers --range K=1:16 E=1:64
-    python -m bench.budget --macs 1.2G --on 'H100 SXM'     the fastest sizes, by expected times
+    python -m bench.budget --macs 1.2G --on 'H100 SXM'     the expected time of each row, one of its costs
     python -m bench.budget moa:d_m=512,T=128 --macs 50M     layers; letters that are given stay
     python -m bench.budget llama3-8b --ranks 64 --global-batch 128 --bytes 40G --on 'H100 SXM'
 
@@ -16,6 +16,7 @@ closed forms; a count of a row's model gives the same integers. Exit code 2: wro
 import argparse
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -137,11 +138,13 @@ def command(args: argparse.Namespace) -> Result:
     found = table(args, answer, target)
     if args.plot:
         plot(args.plot, found.title, answer)
-    rows = plural(len(answer.listed), "row")
-    sentence = f"{rows} of {len(answer.found):,} within the budget, of {answer.searched:,} candidates."
-    if answer.expected is not None and answer.listed and not args.sort:
-        fastest = answer.expected[answer.listed[0]]
-        sentence += f" The first is expected to be the fastest of all, {fastest:.3g} ms."
+    rows = [*found.rows]
+    number = f"{plural(len(rows), 'row')} of {len(answer.found):,} within the budget, of {answer.searched:,} candidates"
+    sentence = f"{number}; the first is {rows[0].target}."
+    times = {row.target: row.expected_ms for row in rows if row.expected_ms is not None}
+    if times:
+        fastest = min(times, key=times.__getitem__)
+        sentence += f" {fastest}: expected to be the fastest of these, {times[fastest]:.3g} ms."
     return Result([found], lambda: sentence)
 
 
@@ -187,7 +190,9 @@ def _plan_search(args: argparse.Namespace) -> Result:
         name, fields, lengths = read(args.preset, args.set)
         case = Case.of(name, fields, lengths | _given_lengths(args))
     cluster = cluster_of(in_nodes(card, args.between_nodes, args.ranks_per_node))
-    return plans.result(case, args.ranks, args.global_batch, most, args.limit, float(args.min_distance), cluster)
+    found = plans.result(case, args.ranks, args.global_batch, most, args.limit, float(args.min_distance), cluster)
+    ((first, *_),) = (table.rows for table in found.tables)
+    return replace(found, sentence=lambda: f"{found.sentence()} It is {first.plan}.")
 
 
 def _refuse(args: argparse.Namespace, names: Sequence[str], what: str) -> None:

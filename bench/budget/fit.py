@@ -132,7 +132,7 @@ def command(args: argparse.Namespace) -> Result:
         return _of_cards(args, demand, parts, cards, largest, notes)
     ((card, memory),) = cards.items()
     needed, room = sum(parts.values()), memory - args.reserve
-    words = f"{args.target} needs {needed:,} of {room:,} bytes on {card}"
+    words = f"{args.target}{_under(demand)} needs {needed:,} of {room:,} bytes on {card}"
     fits = needed <= room
     sentence = f"{words}: fits, {room - needed:,} bytes are left." if fits else ""
     sentence = sentence or f"{words}: does not fit, {needed - room:,} bytes are too many."
@@ -543,8 +543,13 @@ def _of_cards(
             f"{choice.what}; where times are not known the one that holds least."
         )
     table = Table("fit", f"{args.target}: bytes by card", columns, rows, notes)
-    found = f"{args.target} needs {needed:,} bytes and fits on {len(fitting)} of {len(cards)} cards"
+    words = f"{args.target}{_under(demand)} needs {needed:,} bytes"
+    found = f"{words} and fits on {len(fitting)} of {len(cards)} cards"
     return Result([table], lambda: f"{found}{'' if is_divided else _fewest(rows)}.")
+
+
+def _under(demand: Demand) -> str:
+    return "" if demand.plan is None else f" under {demand.plan}"
 
 
 def _fewest(rows: Sequence[CardRow]) -> str:
@@ -554,7 +559,7 @@ def _fewest(rows: Sequence[CardRow]) -> str:
     least = min((row.fewest_cards for row in rows if row.fewest_cards), default=None)
     if least is None:
         return ""
-    *cards, last = (row.card for row in rows if row.fewest_cards == least)
+    *cards, last = (f"{row.card} ({row.plan})" for row in rows if row.fewest_cards == least)
     return f"; the fewest are {least:,} of {' or '.join(filter(None, (', '.join(cards), last)))}"
 
 

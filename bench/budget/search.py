@@ -32,7 +32,6 @@ from headcount.models.configs.presets import PRESETS
 from headcount.models.configs.registry import ATTENTIONS, MODELS
 from headcount.models.configs.targets import format_fields, is_layer, join, length_words
 
-EXPECTED = "expected_ms"
 CPU = "cpu"
 """The device of stored latencies by default."""
 LAYERS = ("num_layers", "num_encoder_layers", "num_decoder_layers")
@@ -143,8 +142,8 @@ def search(
     order = sorted(by_word, key=lambda word: (word != args.sort, word not in args.maximise, word != "active-params"))
     objectives = [-by_word[word] if word in args.maximise else by_word[word] for word in order]
     if expected is not None:
-        # after the cost that rows are to be ordered by
-        objectives.insert(1 if args.sort else 0, expected)
+        # last, as the smallest sizes are the fastest and use the least of a budget
+        objectives.append(expected)
         by_word["expected"] = expected
     compared = next((letter for letter in ranges if len(np.unique(found[letter])) > 1), next(iter(ranges)))
     fronts = [
@@ -159,8 +158,8 @@ def search(
     rows = heapq.merge(*fronts, key=place) if args.sort else in_turns(fronts, place)
     listed = sorted(islice(rows, args.limit or None), key=place)
     has_more = next(rows, None) is not None
-    ordered_by = EXPECTED if expected is not None and not args.sort else WORDS[order[0]]
-    return Answer(host, ranges, bounds, found, times, listed, len(every), ordered_by, compared, has_more, expected)
+    first = WORDS[order[0]]
+    return Answer(host, ranges, bounds, found, times, listed, len(every), first, compared, has_more, expected)
 
 
 def in_turns(fronts: Iterable[Iterator[int]], key: Callable[[int], Any]) -> Iterator[int]:
@@ -351,7 +350,7 @@ def _notes(args: Namespace, answer: Answer, timed: bool, target: Case | None) ->
     cached = "" if is_layer(host.spec) else " of every decoding attention"
     cache = f"No cache: {reason}." if reason else f"Cache: keys and values of one context{cached}."
     where = "One layer" if is_layer(host.spec) else f"Around {host.spec}"
-    order = "expected time" if answer.ordered_by == EXPECTED else NAMES[answer.ordered_by]
+    timed_too = "" if answer.expected is None else " or in expected time"
     matched = [f"{value:,} {NAMES[metric]}" for metric, value in costs(target, host.given).items()] if target else []
     return [
         *([f"{target.name}: {', '.join(matched)}."] if target else []),
@@ -359,8 +358,8 @@ def _notes(args: Namespace, answer: Answer, timed: bool, target: Case | None) ->
         f"{where}, input: {describe_input(host.example.lengths)}. Searched: {'; '.join(sizes)}; "
         f"{', '.join(conditions)}: {answer.searched:,} candidates, {len(answer.found):,} within the "
         "budget. --range and --all-integers try other sizes.",
-        f"Nothing that was searched is better than a row in one cost without being worse in another ({better}).{near}"
-        f"{chosen} Best first, by {order}.",
+        f"Nothing that was searched is better than a row in one cost{timed_too} without being worse in another "
+        f"({better}).{near}{chosen} Best first, by {NAMES[answer.ordered_by]}.",
         f"{cache} headcount count, fit and latency --estimate take each row as printed.",
         *_time_notes(args, answer, timed),
     ]
