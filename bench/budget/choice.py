@@ -9,7 +9,8 @@ from functools import cache, cached_property
 from headcount.bench.accounts import Assumptions, NoAccount, step
 from headcount.bench.budget.demand import ACTIVATIONS, Demand
 from headcount.bench.budget.plans import plans
-from headcount.bench.card_times import DECODE, FORWARD, TRAINING, PlanPass, TimeRow
+from headcount.bench.card_times import DECODE, FORWARD, TRAINING, PlanPass, TimeRow, time_rows
+from headcount.bench.errors import UsageError
 from headcount.bench.hardware import Hardware
 from headcount.formulas.plan import Plan, PlanError
 
@@ -65,6 +66,28 @@ class Choice:
             ranks *= 2
         return None
 
+    def tokens_per_s(self, plan: Plan | None, sheet: Hardware | None) -> float | None:
+        """Return the expected tokens per second of a decode step, a training step or a forward pass.
+
+        Those of all cards of ``plan``, or of one card without a plan; None where they are not known.
+        """
+        if sheet is None:
+            return None
+        if plan is not None:
+            row = self._row(plan, sheet)
+            return row and row.tokens_per_s
+        # one card needs no links, which are not known of each
+        try:
+            rows = time_rows(self._undivided.case, sheet, self.given, passes=[self.timed_pass])
+        except UsageError:
+            return None
+        return rows[0].tokens_per_s if rows else None
+
+    @cached_property
+    def _undivided(self) -> Demand:
+        """The demand on one card, whose configuration may have another closed form than under a plan."""
+        return replace(self.demand, plan=None)
+
     def _needed_by_plan(self, ranks: int) -> dict[Plan, int]:
         """Return the bytes that a rank needs by plan of ``ranks`` ranks."""
         found: dict[Plan, int] = {}
@@ -81,7 +104,7 @@ class Choice:
         return found
 
     @cached_property
-    def _pass(self) -> str:
+    def timed_pass(self) -> str:
         """The pass by whose time a plan is chosen."""
         if self.demand.training:
             return TRAINING
@@ -94,11 +117,11 @@ class Choice:
     @property
     def what(self) -> str:
         """By what a plan is chosen."""
-        return f"shortest expected {self._pass}{' for each token' if self.demand.training else ''}"
+        return f"shortest expected {self.timed_pass}{' for each token' if self.demand.training else ''}"
 
     @cached_property
     def _timed(self) -> PlanPass:
-        return PlanPass(self._pass, self.demand.case, self.given)
+        return PlanPass(self.timed_pass, self.demand.case, self.given)
 
     def _row(self, plan: Plan, sheet: Hardware) -> TimeRow | None:
         """Return the time of a plan's pass; None where it is not known."""

@@ -74,7 +74,8 @@ class PartRow(Row):
 class CardRow(Row):
     """A card, what is left of its memory, negative where too much is needed, and the most that fits.
 
-    ``fewest_cards``: with how many it fits, under ``plan``; None where that is not known.
+    ``fewest_cards``: with how many it fits, under ``plan``; ``tokens_per_s``: the expected tokens of these cards in a
+    second of decode or training steps, where they fit. None where that is not known.
     """
 
     card: str = shown(Column, "card")
@@ -86,6 +87,7 @@ class CardRow(Row):
     largest_context: int | None = shown(Column, "largest\ncontext", kind="int")
     fewest_cards: int | None = shown(Column, "fewest\ncards", kind="int")
     plan: str | None = shown(Column, "plan")
+    tokens_per_s: float | None = shown(Column, "tokens per\nsecond", kind="fixed", digits=0)
     failures: Sequence[str] = ()
 
 
@@ -519,7 +521,7 @@ def _of_cards(
     fitting = [card for card, memory in cards.items() if needed <= memory - args.reserve]
     failures = [] if fitting else [f"{args.target} fits on no card"]
     is_divided = demand.plan is not None
-    choice = None if is_divided or len(fitting) == len(cards) else _choice(args, demand)
+    choice = Choice(demand, _time_types(args)) if is_divided else _choice(args, demand)
     rows = []
     for card, memory in sorted(cards.items(), key=lambda item: item[1]):
         room = memory - args.reserve
@@ -528,20 +530,30 @@ def _of_cards(
         fits = needed <= room
         verdict = FITS if fits else "does not fit"
         number = 1 if fits and not is_divided else None
-        fewest = choice.of_fewest(room, _sheet(args, choice.demand, card)[0]) if choice and not fits else None
+        fewest, rate = None, None
+        if choice and fits:
+            rate = choice.tokens_per_s(demand.plan, _sheet(args, demand, card)[0])
+        elif choice and not is_divided:
+            sheet, _ = _sheet(args, choice.demand, card)
+            fewest = choice.of_fewest(room, sheet)
+            rate = choice.tokens_per_s(fewest.plan, sheet) if fewest else None
         number, plan = (fewest.ranks, str(fewest.plan)) if fewest else (number, None)
-        rows.append(CardRow(card, memory, needed, room - needed, verdict, batch or None, length or None, number, plan))
+        of_card = card, memory, needed, room - needed, verdict, batch or None, length or None
+        rows.append(CardRow(*of_card, number, plan, rate))
     rows[-1] = replace(rows[-1], failures=failures)
     held = ", ".join(f"{name} {size:,}" for name, size in parts.items())
     notes = [f"Needed: {held}.", *notes]
     columns = columns_of(CardRow)
-    if is_divided:
-        columns = [column for column in columns if column.key not in ("fewest_cards", "plan")]
-    elif choice:
+    is_timed = any(row.tokens_per_s is not None for row in rows)
+    absent = [*(["fewest_cards", "plan"] if is_divided else []), *([] if is_timed else ["tokens_per_s"])]
+    columns = [column for column in columns if column.key not in absent]
+    if choice and not is_divided and len(fitting) < len(cards):
         notes.append(
             f"Fewest cards: of 1, 2, 4 … {MOST_RANKS}. Plan: of those that fit the one with the "
             f"{choice.what}; where times are not known the one that holds least."
         )
+    if choice and is_timed:
+        notes.append(f"Tokens per second: expected of a {choice.timed_pass}, not measured, on all cards of the plan.")
     table = Table("fit", f"{args.target}: bytes by card", columns, rows, notes)
     words = f"{args.target}{_under(demand)} needs {needed:,} bytes"
     found = f"{words} and fits on {len(fitting)} of {len(cards)} cards"

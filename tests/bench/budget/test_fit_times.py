@@ -1,6 +1,7 @@
 """Times that ``headcount fit`` prints beside what it holds."""
 
 import json
+import shlex
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ from headcount.bench.card_times import DECODE, PREFILL, TRAINING, time_rows
 from headcount.bench.case import Case
 from headcount.bench.hardware import HARDWARE
 from headcount.formulas.plan import parse
+from tests.bench.targets.conftest import LLAMA, write
 
 H200 = HARDWARE["h200"]
 CASE = Case.of("llama3-8b", {}, {"seq_len": 4096, "batch_size": 4})
@@ -53,7 +55,7 @@ def test_stages_decode_one_after_another():
 
 
 def run(line, capsys):
-    code = main([*line.split(), "--format", "json"])
+    code = main([*shlex.split(line), "--format", "json"])
     return code, json.loads(capsys.readouterr().out)
 
 
@@ -79,3 +81,38 @@ def test_missing_times_have_a_reason(words, unknown, capsys):
     assert main(["llm-s", *words]) == 0
     printed = capsys.readouterr().out
     assert (f"No times: {unknown} is not known." in printed) == ("No times" in printed) == bool(unknown)
+
+
+def rates_of(line, capsys):
+    """Return the tokens per second of each row of ``--on all``, and those that its card and plan have alone."""
+    _, found = run(f"{line} --on all", capsys)
+    rows = {row["card"]: row for row in found["tables"][0]["rows"]}
+    alone = {}
+    for card, row in rows.items():
+        plan = f"--plan {row['plan']}" if row["plan"] else ""
+        has_plan = row["fewest_cards"] is not None or row["verdict"] == "fits"
+        _, found = run(f"{line} {plan} --on '{card}'", capsys) if has_plan else (1, {"tables": []})
+        times = [one for table in found["tables"][1:] for one in table["rows"] if one["what"] in (DECODE, TRAINING)]
+        alone[card] = times[0]["tokens_per_s"] if times else None
+    return {card: row["tokens_per_s"] for card, row in rows.items()}, alone
+
+
+@pytest.mark.parametrize("line", [
+    "llama3-8b --context 32Ki --batch-size 40", "llama3-8b --train --seq-len 512", "llama3-8b --plan tp=2",
+    "llama3-8b --weights int4", "llama3-8b --dtype float32",
+])  # fmt: skip
+def test_cards_have_the_tokens_per_second_of_their_plans(line, capsys):
+    found, alone = rates_of(line, capsys)
+    assert {card for card, rate in found.items() if rate} == {card for card, rate in alone.items() if rate}
+    assert {card: rate for card, rate in found.items() if rate} == pytest.approx(
+        {card: rate for card, rate in alone.items() if rate}
+    )
+    assert any(found.values()) == ("float32" not in line)
+
+
+def test_cards_of_a_configuration_have_tokens_per_second(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HEADCOUNT_CACHE", str(tmp_path))
+    write(tmp_path, LLAMA)
+    found, alone = rates_of("config.json --seq-len 64", capsys)
+    assert any(found.values()) and found == pytest.approx(alone, nan_ok=True)
