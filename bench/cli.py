@@ -116,6 +116,19 @@ class NameList(argparse.Action):
         setattr(namespace, self.dest, [name for word in values for name in word.split(",")])
 
 
+class Store(argparse._StoreAction):
+    """Store what stands behind an option. Raises UsageError where the option is given twice: the last alone counted."""
+
+    def __call__(self, parser, namespace, values, option_string=None) -> None:
+        if option_string and self in parser.given:
+            name = str(self.metavar or self.dest)
+            noun = name.lower() if name.isalpha() and len(name) > 1 else "value"
+            takes = f"it takes one {noun}" if self.nargs is None else f"all its values stand behind one {option_string}"
+            parser.error(f"{option_string} is given twice; {takes}")
+        parser.given.add(self)
+        super().__call__(parser, namespace, values, option_string)
+
+
 class WrongArguments(UsageError):
     """Arguments that a parser does not take."""
 
@@ -123,6 +136,7 @@ class WrongArguments(UsageError):
 class Parser(argparse.ArgumentParser):
     """Argument parser that raises UsageError, and suggests the nearest option or choice.
 
+    ``given``: the options of one value or one list that were read.
     ``elsewhere``: the command that takes an option that this one does not; under "" that of any other argument.
     """
 
@@ -134,6 +148,9 @@ class Parser(argparse.ArgumentParser):
         if options.get("description"):
             options["description"] = options["description"].replace("``", "")
         super().__init__(**options)
+        self.given: set[argparse.Action] = set()
+        for name in (None, "store"):
+            self.register("action", name, Store)
         self.register("type", int, Value("int", parse_int))
         self.register("type", float, Value("float", parse_float))
 
@@ -141,10 +158,11 @@ class Parser(argparse.ArgumentParser):
         raise WrongArguments(message)
 
     def parse_args(self, args=None, namespace=None):
-        """Return the arguments. Raise UsageError for an unknown one, and for an empty value.
+        """Return the arguments. Raise UsageError for an unknown one, for an empty value and for an option given twice.
 
         Positional arguments may stand before, between and behind options of one value.
         """
+        self.given.clear()
         found, unknown = self.parse_known_intermixed_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}{self._advice(unknown)}")

@@ -122,3 +122,35 @@ def test_targets_go_before_between_and_behind_options(command, target, options):
 ])  # fmt: skip
 def test_latency_has_targets_behind_options(words, has_target):
     assert latency._has_target("headcount latency", words) is has_target
+
+
+@pytest.mark.parametrize("words, error", [
+    (["--card", "a", "--card", "b"], "--card is given twice; it takes one card"),
+    (["--card=a", "x", "--card", "a"], "--card is given twice; it takes one card"),
+    (["-n", "1", "-n", "2"], "-n is given twice; it takes one value"),
+    (["--range", "a", "b", "--range", "c"], "--range is given twice; all its values stand behind one --range"),
+])  # fmt: skip
+def test_option_of_one_value_is_given_once(words, error):
+    with pytest.raises(UsageError) as raised:
+        repeating().parse_args(words)
+    assert str(raised.value) == error
+
+
+def test_options_that_repeat_are_given_twice():
+    parser = repeating()
+    # a parser reads several command lines
+    for _ in range(2):
+        found = parser.parse_args(["x", "--card", "a", "y", "--set", "b=1", "--set", "c=2", "--on", "--on", "-n", "3"])
+        assert (found.words, found.card, found.set, found.on, found.n) == (["x", "y"], "a", ["b=1", "c=2"], True, 3)
+    assert parser.parse_args([]).card == "none"
+
+
+def repeating():
+    parser = Parser(prog="a command")
+    parser.add_argument("words", nargs="*")
+    parser.add_argument("--card", metavar="CARD", default="none")
+    parser.add_argument("-n", type=int, metavar="N")
+    parser.add_argument_group("a group").add_argument("--range", nargs="+", metavar="A=B")
+    parser.add_argument("--set", action="append")
+    parser.add_argument("--on", action="store_true")
+    return parser

@@ -153,8 +153,9 @@ def test_ranges_and_directions(capsys):
 
 def test_rows_differ_in_their_sizes(capsys):
     """Of more rows than are printed, each K has its best one before any K has a second one."""
-    sizes = ["--macs", "9G", "--range", "K=1:6", "E=7:9", "D=5:7", "--min-distance", "0"]
-    best = [rows_of(capsys, *sizes, "--range", f"K={k}", "E=7:9", "D=5:7", "--limit", "1")[0] for k in range(1, 7)]
+    given = ["--macs", "9G", "--min-distance", "0", "--range", "E=7:9", "D=5:7"]
+    sizes = [*given, "K=1:6"]
+    best = [rows_of(capsys, *given, f"K={k}", "--limit", "1")[0] for k in range(1, 7)]
     by_best = sorted(best, key=lambda row: -row["active_params"])
     for limit in (4, 6, 8):
         rows = rows_of(capsys, *sizes, "--limit", str(limit))
