@@ -75,7 +75,7 @@ class Choice:
             return None
         if plan is not None:
             row = self._row(plan, sheet)
-            return row and row.tokens_per_s
+            return row.tokens_per_s if row else None
         # one card needs no links, which are not known of each
         try:
             rows = time_rows(self._undivided.case, sheet, self.given, passes=[self.timed_pass])
