@@ -104,7 +104,8 @@ def routing(router: str):
 def activated_percent(released: Ledger, ideal: Ledger) -> Fraction:
     """Return the percentage of heads that a token uses, over all layers: the paper's "#Activated heads (%)".
 
-    ``released`` and ``ideal`` are the two forms of one model; of a model without routing both are the same.
+    ``released`` and ``ideal`` are the two forms of one model; of a model without routing both are the same. Raises
+    ValueError for a model whose scores are not of heads, as experts of MoA, or that has none.
     """
     return 100 * Fraction(_heads(ideal), _heads(released))
 
@@ -112,9 +113,14 @@ def activated_percent(released: Ledger, ideal: Ledger) -> Fraction:
 def shared_percent(ideal: Ledger) -> Fraction:
     """Return the percentage of a token's heads that are shared, over all layers: the "shared heads ratio" of Table 6.
 
-    0 for a model without routing.
+    0 for a model without routing. Raises ValueError as :func:`activated_percent`.
     """
-    used = [entry for entry in ideal if entry.kind == "expert_linear" and entry.path.endswith("out_proj")]
+    _heads(ideal)
+    used = [
+        entry
+        for entry in ideal
+        if entry.kind == "expert_linear" and "k" in entry.dims and entry.path.endswith("out_proj")
+    ]
     total = sum(entry.times * entry.dims["k"] for entry in used)
     return 100 * Fraction(sum(entry.times * entry.shared for entry in used), total) if total else Fraction(0)
 
@@ -135,4 +141,6 @@ def activated_macs_percent(released: Ledger, ideal: Ledger) -> Fraction:
 def _heads(form: Ledger) -> int:
     # a layer may have scores of several sorts of keys
     scores = {entry.path: entry for entry in form if entry.kind == "scores"}
+    if not scores or not all(entry.dims.keys() & {"h", "k"} for entry in scores.values()):
+        raise ValueError("no heads of which a token may use some")
     return sum(entry.times * (entry.dims["k"] if "k" in entry.dims else entry.dims["h"]) for entry in scores.values())

@@ -27,7 +27,16 @@ from headcount.bench.training_flops import flops_per_token, module_ledger
 from headcount.formulas.conventions import CONVENTIONS
 from headcount.formulas.ledger import Entry, Ledger, counted_weights
 from headcount.formulas.published import own
-from headcount.formulas.published.figures import EMPTY, FORWARD_COSTS, LAST_ZEROS, LETTERS, WEIGHTS
+from headcount.formulas.published.figures import (
+    EMPTY,
+    FORWARD_COSTS,
+    HEADS,
+    LAST_ZEROS,
+    LETTERS,
+    QUANTITIES,
+    WEIGHTS,
+    evaluate,
+)
 from headcount.formulas.published.figures import Row as PrintedRow
 from headcount.formulas.published.rounding import fixed
 from headcount.formulas.published.rules import Tried, column_units, find_rule, has_no_unit
@@ -91,7 +100,7 @@ def judge_files(args: Namespace) -> tuple[list[Table], str]:
             rows = [replace(row, set={**row.set, INPUT: row.input}) if row.input else row for row in table.rows]
             table = replace(table, rows=tuple(rows))
             models = _Models(table, path, args.trust, args.find_rule)
-            table = _with_units(table, models)
+            table = _with_units(table if path.lower().endswith(".toml") else _with_active(table, models), models)
             if not args.find_rule:
                 judged.append(_judged(table, models))
                 continue
@@ -197,9 +206,19 @@ class _Models:
         needs_active = any("N_active" in one.letters for name, one in self._figures.items() if name in row.printed)
         if needs_active and model.ledger.active_params is None:
             raise ValueError(f"the active parameters of {row.target} are not known")
+        self._check_heads(row, model)
         of_tokens = [name for name in row.printed if name.endswith("_per_token") and name in FORWARD_COSTS]
         if of_tokens and model.target_tokens is None:
             raise ValueError(f"{of_tokens[0]}: the input of {row.target} has no tokens")
+
+    def _check_heads(self, row: PrintedRow, model: Case | _Module) -> None:
+        """Raise ValueError where a row prints a percentage of heads that its model does not have."""
+        for name in row.printed:
+            for letter in self._columns[name].letters & HEADS:
+                try:
+                    LETTERS[letter](model.ledger, model, CONVENTIONS["exact"])
+                except ValueError as error:
+                    raise ValueError(f"{name} is a percentage of heads, and {row.target} has {error}") from None
 
     def _rules_of(self, row: PrintedRow) -> list[str]:
         """Return the rules of the quantities that a row prints."""
@@ -374,6 +393,31 @@ def _with_units(table: PublishedTable, models: _Models) -> PublishedTable:
     units = column_units(figures.values(), models.counted(table.rows), models.of)
     found = [{name: unit for name, unit in units.items() if has_no_unit(row, figures[name])} for row in table.rows]
     return replace(table, rows=tuple(replace(row, units=own) for row, own in zip(table.rows, found, strict=True)))
+
+
+def _with_active(table: PublishedTable, models: _Models) -> PublishedTable:
+    """Return a table whose column "active" is of all active parameters, unless more of its numbers are without the
+    embedding: the head of a paper does not say which. A table that has both columns keeps both."""
+    plain, bare = QUANTITIES["active_params"], QUANTITIES["active"]
+    if not {bare.name} <= table.quantities.keys() <= {*QUANTITIES} - {plain.name}:
+        return table
+
+    def renamed(row: PrintedRow) -> PrintedRow:
+        return replace(
+            row, printed={plain.name if name == bare.name else name: row.printed[name] for name in row.printed}
+        )
+
+    def prints(table: PublishedTable, name: str) -> int:
+        rows = models.counted(_with_units(table, models).rows)
+        cells = [row for row in rows if row.printed.get(name, "") not in EMPTY]
+        figure = table.quantities[name]
+        return sum(figure.prints(evaluate(row, figure, models.of), row.number(figure)) for row in cells)
+
+    columns = tuple(
+        replace(plain, trailing_zeros=one.trailing_zeros) if one.name == bare.name else one for one in table.columns
+    )
+    other = replace(table, columns=columns, rows=tuple(map(renamed, table.rows)))
+    return other if prints(other, plain.name) >= prints(table, bare.name) else table
 
 
 def _review(cells: Sequence[Judged]) -> list[str]:

@@ -63,6 +63,9 @@ the FLOPs per token of a training step under the rule; percentages of heads of M
 WEIGHTS = {"N", "N_active", "N_norms", "N_embedding", "N_router", "N_kv"}
 """The letters that no length of an input changes."""
 
+HEADS = {"activated", "shared"}
+"""The letters that only a model with heads has."""
+
 
 class UnknownCostError(ValueError):
     """A cost of a model is not known: the active parameters of one that selects them in a way that is not followed."""

@@ -6,6 +6,7 @@ These have the columns of HEADER or WIDE.
 import csv
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
@@ -16,16 +17,34 @@ from headcount.formulas.conventions import TRAINING
 from headcount.formulas.published.expressions import expression
 from headcount.formulas.published.figures import LETTERS, QUANTITIES, Row
 from headcount.formulas.published.rounding import UNITS
-from headcount.formulas.published.tables import PublishedTable, check, check_name, parse, read_each, split_target
-from headcount.formulas.published.typed import parse_toml
+from headcount.formulas.published.tables import (
+    PublishedTable,
+    check,
+    is_amount,
+    parse,
+    read_each,
+    split_target,
+)
+from headcount.formulas.published.typed import choices, parse_toml
 from headcount.formulas.symbols import NAMES
 
 HEADER = ("target", "quantity", "printed")
 """Columns of a CSV file with a row for each number."""
 WIDE = ("model", "params", "macs")
 """Columns of one with a row for each model, whose quantities are any."""
-WORDS = {"param": "params", "parameter": "params", "parameters": "params", "mac": "macs", "flop": "flops"}
+WORDS = {
+    **dict.fromkeys(("param", "parameter", "parameters"), "params"),
+    **dict.fromkeys(("mac", "madd", "madds"), "macs"),
+    "flop": "flops",
+}
 """Words of papers' heads, as of "#param." and "Active parameters", by those of quantities."""
+PHRASES = {
+    r"(total_|num_|(number_|no_)?of_|total_number_of_)(?=(active_|activated_)?params$)": "",
+    r"activated_(?=params$)": "active_",
+    r"(forward|fwd)_(pass_)?(?=macs|flops)": "",
+    r"mult(i|iply)?_(add|adds|accumulate|accumulates)\b": "macs",
+}
+"""What stands at the beginning of heads, as regular expressions, by that of quantities: words that change none."""
 TEXTS = ("name", "input", "note")
 """Columns that are the fields of a row, as in TOML, and print no number."""
 NEAR = 0.77
@@ -115,11 +134,13 @@ def _read_cells(text: str) -> tuple[dict[str, Any], tuple[int, ...], list[str], 
     names = [name for name, _ in columns]
     is_long = {*HEADER} <= {*names}
     others = [name for name in names if name not in ("target", *TEXTS, *(HEADER if is_long else ()))]
-    read_each([(f"line {at}: ", partial(_check_typo, name)) for name in others])
+    heads = {name: head for name, head in zip(names, header, strict=True) if name in others}
+    read_each([(f"line {at}: ", partial(_check_typo, name, head)) for name, head in heads.items()])
     quantities = [name for name in others if name in QUANTITIES]
     if names.count("target") != 1 or not (quantities or is_long):
         what = f"it must be {','.join(HEADER)}, or the target and its quantities, as {','.join(WIDE)}"
-        raise ValueError(f"line {at}: the header is {','.join(header)!r}; {what}")
+        near = [f"; {head!r} is near to {found}" for name, head in heads.items() if (found := _near(name))]
+        raise ValueError(f"line {at}: the header is {','.join(header)!r}; {what}{''.join(near)}")
     for name in TEXTS:
         check(names.count(name) < 2, f"line {at}: two columns are {name}")
     check(lines, f"line {at}: the header is all there is; each line below it is a row")
@@ -143,17 +164,39 @@ def _read_cells(text: str) -> tuple[dict[str, Any], tuple[int, ...], list[str], 
                 number = text + unit if text[-1:].isdigit() else text
                 rows.append({"target": "", **texts, "printed": {name: number}})
                 at_lines.append(line)
+    _read_active(rows)
     ignored = [head for head, name in zip(header, names, strict=True) if name in others and name not in quantities]
     return {"row": rows}, tuple(at_lines), wrong, ignored
 
 
-def _check_typo(name: str) -> None:
-    """Raise ValueError for the head of a column that is no quantity and looks like one: its letters in another order,
-    or nearly its name."""
+def _read_active(rows: Sequence[dict[str, Any]]) -> None:
+    """Name the cells "activated" active parameters where some of them are numbers of parameters, and none a percentage:
+    the head has both meanings in papers, that of mixtures of experts and that of mixtures of heads."""
+    cells = [row["printed"] for row in rows if "activated" in row["printed"]]
+    texts = [printed["activated"] for printed in cells]
+    amounts = []
+    for text in texts:
+        # the check of the rows names a cell without a number
+        with suppress(ValueError):
+            amounts += [text] * is_amount(text, QUANTITIES["activated"])
+    if amounts and not any(text.endswith("%") for text in texts):
+        for printed in cells:
+            printed["active"] = printed.pop("activated")
+
+
+def _near(name: str) -> str:
+    """Return the quantity of which the name of a column has a word, or to which it is nearest; empty where none is."""
+    words = [word for word in name.split("_") if word in QUANTITIES]
+    return next(iter(words or get_close_matches(name, QUANTITIES, 1)), "")
+
+
+def _check_typo(name: str, head: str) -> None:
+    """Raise ValueError for the head of a column that is no quantity and whose ``name`` looks like one: its letters in
+    another order, or nearly its name."""
     if name not in QUANTITIES:
         swapped = [known for known in QUANTITIES if sorted(known) == sorted(name)]
         if swapped or get_close_matches(name, QUANTITIES, cutoff=NEAR):
-            check_name(name, QUANTITIES, "quantity", " in the header")
+            raise ValueError(f"unknown quantity {head!r} in the header; {choices(name, QUANTITIES)}")
 
 
 def _split_lines(text: str) -> Iterator[tuple[int, list[str]]]:
@@ -191,9 +234,19 @@ def _column(head: str) -> tuple[str, str]:
     """Return the name of a column and the unit in its head: of "Params (M)", "GMACs/token" and "Model"."""
     words, unit = _HEAD.fullmatch(head).groups(default="")  # type: ignore[union-attr]
     parts = re.findall(r"[a-z0-9]+", words.lower().replace("/", " per "))
-    name = "_".join(WORDS.get(part, part) for part in parts)
+    name = _name(parts)
     if name in ("model", "method"):
         name = "target"
-    if name not in QUANTITIES and name[1:] in QUANTITIES and name[0].upper() in UNITS:
-        return name[1:], name[0].upper()
+    for at, part in enumerate(parts if name not in QUANTITIES else ()):
+        other = _name([*parts[:at], part[1:], *parts[at + 1 :]])
+        if part[1:] and part[0].upper() in UNITS and other in QUANTITIES:
+            return other, part[0].upper()
     return name, unit
+
+
+def _name(parts: Sequence[str]) -> str:
+    """Return the words of a head as the name of a quantity is written."""
+    name = "_".join(WORDS.get(part, part) for part in parts)
+    for phrase, word in PHRASES.items():
+        name = re.sub(rf"^{phrase}", word, name)
+    return name

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 from headcount.formulas.conventions import CONVENTIONS, TRAINING
 from headcount.formulas.published import library
 from headcount.formulas.published.expressions import expression
-from headcount.formulas.published.figures import EMPTY, QUANTITIES, Figure, Row
-from headcount.formulas.published.rounding import MEASURES, ends, measure, number
+from headcount.formulas.published.figures import EMPTY, HEADS, QUANTITIES, Figure, Row
+from headcount.formulas.published.rounding import MEASURES, ends, measure, number, read
 from headcount.formulas.published.rules import FORWARD
 from headcount.formulas.published.typed import UNREAD, choices, from_data, parse_toml
 
@@ -376,6 +376,16 @@ def _check_cell(row: Row, name: str, text: str, known: Mapping[str, Figure]) -> 
     is_of = next((what for what in MEASURES.values() if what in figure.head), "%") if figure.quantity else printed
     where = f"printed {text!r} is in {printed}, and {name} in {is_of}"
     check(printed in ("", is_of), f"{where}; name another quantity, or leave {printed} out of the number")
+    is_percentage = is_of != "%" or not figure.quantity or not is_amount(text, figure)
+    check(is_percentage, f"printed {text!r} is no percentage, and {name}, {figure.head}, is one")
+
+
+def is_amount(text: str, figure: Figure) -> bool:
+    """Return whether a cell is a number that can be no percentage: one in B or M, or of more than all heads.
+
+    Raises ValueError for no number.
+    """
+    return text not in EMPTY and (read(text)[1] not in ("", "%") or (figure.letters <= HEADS and number(text) > 100))
 
 
 def split_target(text: str) -> tuple[str, dict[str, str]]:

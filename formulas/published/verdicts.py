@@ -1,5 +1,6 @@
 """Verdicts on printed cells: whether the expression of a column gives the printed number, and the arithmetic."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -201,7 +202,9 @@ def _with_verdict(
         whole = ", as each number of the column" if digits == "rounded up" else ""
         because = f"{before}{in_words(figure, value, printed, digits)}{whole}"
         return found("explained", because, digits=digits, holds=held.change.strip() if held else "")
-    both = (figure.text(end, printed) for end in (value.low, value.high))
+    texts = {end: figure.text(end, printed) for end in (value.low, value.high)}
+    # a value far below the last printed digit would be 0
+    both = (text if re.search("[1-9]", text) else _shown(end / figure.scale) for end, text in texts.items())
     instead = "" if figure.formula else " to ".join(dict.fromkeys(both))
     if contradiction:
         return found("not reproducible", contradiction, instead=instead)

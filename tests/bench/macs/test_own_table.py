@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from fractions import Fraction
 from pathlib import Path
 
@@ -839,6 +840,12 @@ def test_columns_of_a_paper_are_not_judged(table, head, name):
 @pytest.mark.parametrize("head, number, name", [
     ("GMACs/token", LLAMA_MACS[1024] / 1024 / 1e9, "MACs per token"), ("Active parameters (B)", 6.738415616, "active"),
     ("MAC per token (G)", LLAMA_MACS[1024] / 1024 / 1e9, "MACs per token"), ("#Parameters (B)", 6.738415616, "param"),
+    ("Total params (B)", 6.738415616, "param"), ("Total parameters", 6738415616, "param"),
+    ("Number of parameters", 6738415616, "param"), ("# of params (B)", 6.738415616, "param"),
+    ("Activated params (B)", 6.738415616, "active"), ("Total activated parameters [B]", 6.738415616, "active"),
+    *((head, LLAMA_MACS[1024] / 1e9, "MACs") for head in ("Mult-Adds (G)", "GMAdds", "MAdds [G]", "Multi-adds (G)")),
+    *((head, LLAMA_MACS[1024] / 5e8, "FLOPs") for head in ("Forward FLOPs (G)", "Forward GFLOPs", "FLOP [G]")),
+    ("FLOPs / token (G)", LLAMA_MACS[1024] / 512 / 1e9, "FLOPs per token"),
 ])  # fmt: skip
 def test_heads_of_papers_are_quantities(table, head, number, name):
     _, sections, _ = answer = table(f'model,{head}\n"llama2-7b,T=1024",{number:.3f}\n', name="mine.csv")
@@ -848,7 +855,7 @@ def test_heads_of_papers_are_quantities(table, head, number, name):
 @pytest.mark.parametrize("head", ["mcas", "parms", "flpos", "Params M", "mcs", "actve params"])
 def test_column_near_to_a_quantity_is_a_slip(table, head):
     code, _, err = table(f"model,params,{head}\nllama2-7b,6.74B,7\n", name="mine.csv")
-    assert code == 2 and "line 1: unknown quantity" in err and "did you mean" in err
+    assert code == 2 and f"line 1: unknown quantity {head!r} in the header" in err and "did you mean" in err
 
 
 @pytest.mark.parametrize("head", ["Acts", "ms", "FPS", "epochs", "mem (GB)", "year", "AP", "test size"])
@@ -859,6 +866,10 @@ def test_other_heads_are_no_slips(table, head):
 def test_table_without_a_quantity_is_named(table):
     code, _, err = table("model,image size\nllama2-7b,224\n", name="mine.csv")
     assert code == 2 and "line 1: the header is 'model,image size'; it must be" in err
+    for head in ("Param count (M)", "count of MACs", "paramz (M)"):
+        err = table(f"model,image size,{head}\nllama2-7b,224,7\n", name="mine.csv")[2]
+        name = "macs" if "MACs" in head else "params"
+        assert "near to" not in err.replace(f"{head!r} is near to {name}", "") and head in err and name in err
     code, _, err = table("target,name,name,params\nllama2-7b,a,b,6.74B\n", name="mine.csv")
     assert code == 2 and "line 1: two columns are name" in err
 
@@ -946,3 +957,59 @@ def test_review_says_what_each_column_holds(table):
     )
     text = csv_of(*lines, header="name,target,flops,params")
     assert table(text, name="mine.csv")[1][0]["below"][-1] == expected
+
+
+# of all weights, and of those but the table of embeddings
+ACTIVE, BARE = PARAMS, PARAMS - V * D
+
+
+@pytest.mark.parametrize("head, mark", [
+    ("Activated (B)", ""), ("Activated", "B"), ("Active (B)", ""), ("active", "B"), ("#Activated params", "B"),
+    ("Activated parameters (B)", ""), ("Activated", ","),
+])  # fmt: skip
+def test_number_of_parameters_is_no_percentage_of_heads(table, head, mark):
+    for number, name in ((ACTIVE, "active parameters"), (BARE, "without the embedding")):
+        text = f'"{number:,}"' if mark == "," else f"{number / 10**9:.3f}{mark}"
+        _, sections, _ = answer = table(f"model,{head}\nllama2-7b,{text}\n", name="mine.csv")
+        # a head that says parameters is of all of them
+        is_plain = "aram" in head and number == BARE
+        assert verdicts(answer) == (["explained"] if is_plain else ["reproduced"])
+        assert sections[0]["rows"][0]["figure"].endswith("active parameters" if is_plain else name)
+
+
+def test_active_parameters_are_those_that_most_numbers_are(table):
+    sizes = {n: n * (4 * D * D + 3 * D * F + 2 * D) + V * D + D for n in (2, 3, 5)}
+    lines = [f'"llama2-7b,num_layers={n}",{size + (V * D if n == 2 else 0)}' for n, size in sizes.items()]
+    text = csv_of(*lines, header="model,active")
+    assert verdicts(table(text, name="mine.csv")) == ["explained", "reproduced", "reproduced"]
+    # as many of both: all of them
+    text = text.rpartition("\n")[0] if text.endswith("\n") else text
+    assert verdicts(table(text.rpartition("\n")[0], name="mine.csv")) == ["reproduced", "explained"]
+
+
+@pytest.mark.parametrize("target", [
+    "moa:K=8,E=32,D=64,d_m=512,T=128", "moa-8K8E128D", "jetmoe-8b", "model.py:decoder", "model.py:make",
+])  # fmt: skip
+@pytest.mark.parametrize("head", ["activated", "shared"])
+def test_percentage_of_heads_needs_heads(table, target, head):
+    code, _, err = table(f'target,{head}\n"{target}",75%\n', name="mine.csv")
+    assert code == 2 and err.count("mine.csv") == 1 and "line 2: " in err
+    assert f"{head} is a percentage of heads, and {target.partition(',')[0]}" in err
+
+
+@pytest.mark.parametrize("number", ["3.2B", "40M", "101", "1E9"])
+def test_number_of_shared_parameters_is_refused(table, number):
+    code, _, err = table(csv_of(f"llama2-7b,shared,{number}"), name="mine.csv")
+    assert code == 2 and f"line 2: printed '{number}' is no percentage" in err
+
+
+def test_percentage_of_heads_stays_one(table):
+    lines = ["moh-llm-s-75,75%", "moh-llm-s-50,50", "llama2-7b,100"]
+    assert verdicts(table(csv_of(*lines, header="model,Activated"), name="mine.csv")) == ["reproduced"] * 3
+    code, _, err = table(csv_of(*lines, "llama2-7b,6.7B", header="model,Activated"), name="mine.csv")
+    assert code == 2 and "line 5: printed '6.7B' is no percentage" in err
+
+
+def test_number_below_the_last_digit_should_be_no_zero(table):
+    below = table(csv_of("dit-b4,params,700B"), name="mine.csv")[1][0]["below"][-1]
+    assert "should be 0" not in below and re.search(r"should be 1\d\d,\d{3},\d{3}", below)
