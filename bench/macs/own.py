@@ -22,7 +22,14 @@ from headcount.bench.macs.published import NOT_COUNTED, CellRow, as_texts, count
 from headcount.bench.result import Row, Table, columns_of, shown
 from headcount.bench.targets.process import InternalError
 from headcount.bench.targets.target import is_configuration, parse_input, parse_target
-from headcount.bench.targets.user_code import InstalledModel, UserCodeError, check_function, check_target, is_below
+from headcount.bench.targets.user_code import (
+    HAS_NO_INPUTS,
+    InstalledModel,
+    UserCodeError,
+    check_function,
+    check_target,
+    is_below,
+)
 from headcount.bench.training_flops import flops_per_token, module_ledger
 from headcount.formulas.conventions import CONVENTIONS
 from headcount.formulas.ledger import Entry, Ledger, counted_weights
@@ -52,13 +59,17 @@ DIGITS = {LAST_ZEROS: "with last zeros that are no digits", "rounded half up": "
 """Words of a review for how numbers are printed, where they are others than those of a verdict."""
 MIN_ROWS = 4
 """Number of rows below which a rule may fit by chance."""
+MIN_ROWS_OF_DIGITS = 8
+"""The same of one that prints with other digits only: half of all numbers are each way, 1 of 128 all of 8."""
 OPTIONS = {"--set", "--input", "--trust", "--rule", "--find-rule", "--check", "--list"}
 """Options that a table has, as keys or as such."""
 INPUT = "--input"
 """The key of a row's input among its fields: rows of one model may have several."""
+SIDE = "--side"
+"""The key of the side of a row's images."""
 SHORT = 128
 """A sequence length at which parameters are counted: no length changes them."""
-ERRORS = (UsageError, CounterError, EnvironmentMissing, InternalError, ValueError)
+ERRORS = (UsageError, UserCodeError, CounterError, EnvironmentMissing, InternalError, ValueError)
 """Errors that leave a model without a count."""
 
 
@@ -97,8 +108,7 @@ def judge_files(args: Namespace) -> tuple[list[Table], str]:
         try:
             known = partial(_check_target, path)
             table = own.load(path, content, args.rule or "", args.find_rule, known)
-            rows = [replace(row, set={**row.set, INPUT: row.input}) if row.input else row for row in table.rows]
-            table = replace(table, rows=tuple(rows))
+            table = replace(table, rows=tuple(map(_with_input, table.rows)))
             models = _Models(table, path, args.trust, args.find_rule)
             table = _with_units(table if path.lower().endswith(".toml") else _with_active(table, models), models)
             if not args.find_rule:
@@ -113,6 +123,13 @@ def judge_files(args: Namespace) -> tuple[list[Table], str]:
     if args.find_rule:
         return tried, " ".join(sentences)
     return judged, _sentence([row.verdict for table in judged for row in table.rows])
+
+
+def _with_input(row: PrintedRow) -> PrintedRow:
+    """Return a row whose input, or the side of whose images, is one of its fields."""
+    if row.input:
+        return replace(row, set={**row.set, INPUT: own.input_of(row.input)})
+    return replace(row, set={**row.set, SIDE: row.side}) if row.side else row
 
 
 def _line_number(text: str) -> int:
@@ -152,15 +169,24 @@ class _Models:
         # the rule of the table has no part in finding one
         self.rules = {} if find_rule else {name: table.rule_of(one) for name, one in self._figures.items()}
         self.failed: dict[int, Exception] = {}
+        self.with_side: set[tuple[str, int]] = set()
+        bare: dict[str, str] = {}
         read_each([("", partial(self._check, row)) for row in table.rows])
         for number, row in enumerate(table.rows):
+            package = "" if row.input or row.side else _package(row.target)
+            if (first := bare.get(package, row.target)) != row.target:
+                self.failed[number] = UserCodeError(f"{row.target}, as {first}, has no inputs; {HAS_NO_INPUTS}")
+                continue
             try:
                 self._count(row)
             except ERRORS as error:
                 self.failed[number] = error
+                # another of its package need not be built to fail so
+                if package and HAS_NO_INPUTS in str(error):
+                    bare[package] = row.target
         if len(self.failed) == len(table.rows):
-            number, first = min(self.failed.items())
-            raise NotCounted(f"{path}: {self.message(table.rows[number], first)}", first)
+            texts = [f"{path}: {self.message(table.rows[number], error)}" for number, error in self.failed.items()]
+            raise NotCounted("\n".join(dict.fromkeys(texts)), self.failed[0])
 
     def counted(self, rows: Sequence[PrintedRow]) -> tuple[PrintedRow, ...]:
         """Return those of the ``rows`` of the table whose model could be counted."""
@@ -180,8 +206,11 @@ class _Models:
 
     def _check_names(self, row: PrintedRow) -> None:
         spec = _locate(row.target, self.folder, self._root)
-        for text in row.input.split():
-            parse_input(text)
+        for text in own.input_of(row.input).split():
+            try:
+                parse_input(text)
+            except UsageError as error:
+                raise ValueError(f"input {row.input!r}: {str(error).removeprefix(f'--input {text}: ')}") from None
         if _has_closed_form(spec):
             self._count(row)
             return
@@ -237,7 +266,16 @@ class _Models:
         """Return the model of a target, and the error where it is one of SHORT because its length is missing."""
         spec, settings = _locate(target, self.folder, self._root), _key(changed)
         inputs = changed.get(INPUT, "")
+        of_side = "1,3,{0},{0}".format(changed[SIDE]) if SIDE in changed and not inputs else ""
+        if of_side and _package(target):
+            inputs = of_side
         model = self._model(spec, settings, inputs, self._root)
+        # a function of a file may have inputs of its own
+        if of_side and isinstance(model, Exception) and HAS_NO_INPUTS in str(model):
+            inputs = of_side
+            model = self._model(spec, settings, inputs, self._root)
+        if of_side and inputs:
+            self.with_side.add((target, changed[SIDE]))
         if not isinstance(model, Exception):
             return model, None
         _, lengths = split_lengths([f"{name}={text}" for name, text in settings])
@@ -272,6 +310,13 @@ class _Models:
         return ""
 
 
+def _package(target: str) -> str:
+    """Return the installed package whose code a target runs; empty for any other target."""
+    module, colon, _ = target.rpartition(":")
+    is_code = colon and not _has_closed_form(target) and not target.startswith("hf:") and not is_configuration(target)
+    return module.partition(".")[0] if is_code and not module.endswith(".py") else ""
+
+
 def _is_of_presets(rule: str) -> bool:
     """Return whether a rule needs the paths of a closed form: one of a forward pass that is not exact."""
     return rule not in ("", "exact") and not CONVENTIONS[rule].backward
@@ -283,7 +328,8 @@ def _needs_preset(rule: str, target: str) -> str:
 
 def _in_table(error: Exception, path: str) -> str:
     """Return a message with the keys of a table in place of options, and without the advice of other options."""
-    first, *advice = str(error).split("; ")
+    # without the traceback of the user's lines
+    first, *advice = str(error).partition("\nTraceback ")[0].split("; ")
     takes = [clause for clause in advice if set(re.findall(r"--[a-z-]+", clause)) <= OPTIONS]
     text = "; ".join((first, *takes)).replace("--set", "set")
     if path.lower().endswith(".toml"):
@@ -330,7 +376,7 @@ def _model_or_error(*options: Any) -> Case | _Module | Exception:
 
 
 def _key(changed: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    return tuple(as_texts({name: value for name, value in changed.items() if name != INPUT}).items())
+    return tuple(as_texts({name: value for name, value in changed.items() if name not in (INPUT, SIDE)}).items())
 
 
 def _model(spec: str, changed: tuple[tuple[str, str], ...], inputs: str, root: str | None) -> Case | _Module:
@@ -373,9 +419,12 @@ def _judged(table: PublishedTable, models: _Models) -> Table[CellRow]:
     counted, quotes = replace(table, rows=models.counted(table.rows)), []
     cells = judge(counted, models.of, models.why_not)
     rows: list[CellRow] = []
+    said: set[str] = set()
     for number, row in enumerate(table.rows):
         if error := models.failed.get(number):
-            rows += _not_counted(table, row, models.path, models.message(row, error), _exit_code(error))
+            reason = models.message(row, error)
+            rows += _not_counted(table, row, models.path, reason, _exit_code(error), reason in said)
+            said.add(reason)
         else:
             rows += [row_of(f"{models.path}:", cell) for cell in cells if cell.row is row]
     counted = with_digits(counted, cells)
@@ -383,7 +432,7 @@ def _judged(table: PublishedTable, models: _Models) -> Table[CellRow]:
         lengths = [(row.name, models.length(row)) for row in counted.rows if name in row.printed]
         quotes.append(counted.quote(figure, lengths))
     title, columns = f"{table.name}: {table.title}", columns_of(CellRow)
-    below = [*quotes, *_notes(table), *_review(cells)]
+    below = [*quotes, *_notes(table, models), *_review(cells)]
     return Table(table.name, title, columns, rows, _source(table), below, note_column="verdict")
 
 
@@ -434,11 +483,11 @@ def _review(cells: Sequence[Judged]) -> list[str]:
 def _review_of_column(cells: Sequence[Judged]) -> str:
     """Return what the verdicts on a column say, in words."""
 
-    def numbers(texts: Iterable[str], words: str = "") -> list[str]:
+    def numbers(texts: Iterable[str], words: str) -> list[str]:
         found = [*texts]
         return [f"{_shortened(found, ', ')}{words}"] if found else []
 
-    total, parts = len(cells), []
+    total, parts = len(cells), list[str]()
     for what, times in Counter(_finding(cell) for cell in cells).items():
         if what:
             whole = {1: "the one number", 2: "both"}.get(total, f"all {total}")
@@ -450,12 +499,16 @@ def _review_of_column(cells: Sequence[Judged]) -> str:
         (_named(cell) for cell in cells if cell.verdict.startswith("explained") and not (cell.holds or cell.digits)),
         " by another rule, unit or length",
     )
-    parts += numbers(f"{_named(cell)} should be {cell.instead}" for cell in cells if cell.instead)
-    return ", ".join(parts)
+    # all of them: a wrong number that is left out seems right
+    wrong = [f"{_named(cell)} should be {cell.instead}" for cell in cells if cell.instead]
+    if wrong and any(cell.holds for cell in cells if cell.instead):
+        return f"{', '.join(parts)}; of these {', '.join(wrong)}"
+    return ", ".join(parts + wrong)
 
 
 def _finding(cell: Judged) -> str:
-    """Return what is counted of the cells of a column: that they are reproduced, or hold another cost."""
+    """Return what is counted of the cells of a column: that they are reproduced, or hold another cost, wrong ones
+    too."""
     return f"hold {cell.holds}" if cell.holds else "reproduced" if cell.verdict == "reproduced" else ""
 
 
@@ -463,10 +516,16 @@ def _named(cell: Judged) -> str:
     return f"{cell.row.number(cell.figure)} ({cell.row.name})"
 
 
-def _notes(table: PublishedTable) -> list[str]:
-    """Return, of each column that prints no unit, which one it is in, and the columns that are not judged."""
-    ignored = [f"Not judged, as no quantities: {', '.join(table.ignored)}."] if table.ignored else []
-    return [*_unit_notes(table), *ignored]
+def _notes(table: PublishedTable, models: _Models) -> list[str]:
+    """Return, of each column that prints no unit, which one it is in, which column is an input, and the columns that
+    are not judged."""
+    sides = [head for head in table.ignored if models.with_side and own.is_side(head)]
+    used = sorted({side for _, side in models.with_side})
+    inputs = _shortened([f"1,3,{side},{side}" for side in used], " or ")
+    others = [head for head in table.ignored if head not in sides]
+    notes = [f"The input of code that has none is of the column {' or '.join(sides)}: {inputs}."] if sides else []
+    notes += [f"Not judged, as no quantities: {', '.join(others)}."] if others else []
+    return [*_unit_notes(table), *notes]
 
 
 def _unit_notes(table: PublishedTable) -> list[str]:
@@ -476,10 +535,12 @@ def _unit_notes(table: PublishedTable) -> list[str]:
     return [f"{heads[name]} are printed in {unit}: {text} is {text}{unit}." for name, (unit, text) in cells.items()]
 
 
-def _not_counted(table: PublishedTable, row: PrintedRow, path: str, reason: str, code: int) -> list[CellRow]:
-    """Return a row for each printed cell of a model that could not be counted."""
+def _not_counted(
+    table: PublishedTable, row: PrintedRow, path: str, reason: str, code: int, is_said: bool
+) -> list[CellRow]:
+    """Return a row for each printed cell of a model that could not be counted; a reason ``is_said`` once."""
     heads = {column.name: column.head for column in table.columns}
-    failures = [f"{path}: {reason}"]
+    failures = [] if is_said else [f"{path}: {reason}"]
     return [
         CellRow(row.name, heads[name], text, None, NOT_COUNTED, reason, failures=failures, exit_code=code)
         for name, text in row.printed.items()
@@ -492,7 +553,8 @@ def _exit_code(error: Exception) -> int:
 
 def _rules_found(table: PublishedTable, models: _Models) -> Iterator[tuple[Table[RuleRow], str]]:
     """Yield, for each quantity, the rules tried with the number of cells that each prints, and a sentence."""
-    errors = [(models.message(table.rows[number], error), _exit_code(error)) for number, error in models.failed.items()]
+    failed = {models.message(table.rows[number], error): error for number, error in models.failed.items()}
+    errors = [(text, _exit_code(error)) for text, error in failed.items()]
     failures = [f"{models.path}: {text}" for text, _ in errors]
     for name, figure in replace(table, rows=models.counted(table.rows)).quantities.items():
         rows = tuple(row for row in models.counted(table.rows) if row.printed.get(name, "") not in EMPTY)
@@ -500,12 +562,15 @@ def _rules_found(table: PublishedTable, models: _Models) -> Iterator[tuple[Table
         below = []
         if tried and tried[0].missed:
             below.append(f"Not printed by {tried[0].rule}: {_shortened(tried[0].missed)}.")
+        whole = [one for one in tried if one.prints == len(rows)]
         if len(rows) < MIN_ROWS:
             below.append(f"Only {plural(len(rows), 'row')}: a rule may fit by chance.")
+        elif len(rows) < MIN_ROWS_OF_DIGITS and whole and all(one.digits for one in whole):
+            below.append(f"Only {plural(len(rows), 'row')}: digits that are {whole[0].digits} may fit by chance.")
         shown = [one for one in tried if one.prints] or sorted(tried, key=lambda one: one.deviation)[:NEAREST]
         if others := len(tried) - len(shown):
             below.append(f"{plural(others, 'other rule')} tried {'prints' if others == 1 else 'print'} no row.")
-        below += [*_notes(replace(table, rows=rows)), *(f"Not counted: {text}." for text, _ in errors)]
+        below += [*_notes(replace(table, rows=rows), models), *(f"Not counted: {text}." for text, _ in errors)]
         found = [RuleRow(one.rule, one.prints, one.deviation, one.missed) for one in shown]
         if errors and found:
             found[0] = replace(found[0], failures=failures, exit_code=errors[0][1])

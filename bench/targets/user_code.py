@@ -74,6 +74,10 @@ class Built:
 
 LIBRARIES = ("timm", "torchvision")
 """Packages in whose models a name without a package is looked for."""
+IMAGE_SIDE = re.compile(r"(?:patch|window)\d+(?:_\w+)?_(224|240|256|288|320|336|378|384|448|512)$")
+"""The side of images at the end of a model's name, as vit_base_patch16_384; other numbers there are no pixels."""
+HAS_NO_INPUTS = "--input 1,3,224,224 gives it inputs"
+"""The advice where a function returns a module alone."""
 LOADERS = {
     ".onnx": "onnx2torch.convert({!r})",
     ".pt2": "torch.export.load({!r}).module()",
@@ -128,8 +132,10 @@ def find_model(name: str, packages: Sequence[str]) -> str:
             continue
         definition = re.compile(rf"^def {name}\(", re.MULTILINE)
         if any(definition.search(_text(file)) for file in sorted((init.parent / "models").rglob("*.py"))):
-            side = next(iter(re.findall(r"_(\d{3})\b", name)), "224")
-            return f"write {package}.models:{name}; its input is --input 1,3,{side},{side}"
+            named = IMAGE_SIDE.search(name)
+            other = "" if named else " unless the paper says another size"
+            side = named[1] if named else "224"
+            return f"write {package}.models:{name}; its input is --input 1,3,{side},{side}{other}"
     return ""
 
 
@@ -407,7 +413,7 @@ def build(
     module, inputs = result if isinstance(result, tuple | list) and len(result) == 2 else (None, None)
     if not isinstance(module, nn.Module) or not isinstance(inputs, Mapping | tuple | list):
         parts = f": {', '.join(type(part).__name__ for part in result)}" if isinstance(result, tuple | list) else ""
-        hint = "; --input 1,3,224,224 gives it inputs" if isinstance(result, nn.Module) else ""
+        hint = f"; {HAS_NO_INPUTS}" if isinstance(result, nn.Module) else ""
         raise UserCodeError(
             f"{name} must return (module, inputs), inputs a tuple or a dict of keywords; "
             f"it returned a {type(result).__name__}{parts}{hint}"

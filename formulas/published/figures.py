@@ -217,7 +217,8 @@ QUANTITIES = {
     for one in (
         *(_quantity(name, head, value) for name, (head, value) in FORWARD_COSTS.items()),
         _quantity("params", "parameters", "N", "All parameters, frozen ones included"),
-        _quantity("active_params", "active parameters", "N_active"),
+        _quantity("active_params", "active parameters", "N_active",
+                  "Parameters that a token uses"),
         _quantity("active", "active parameters without the embedding", "N_active - N_embedding",
                   "Parameters that a token uses, without the embedding"),
         _quantity("activated", "activated heads", "activated", "Heads that a token uses, of all heads of all layers"),
@@ -253,6 +254,7 @@ class Row:
         quality: other printed cells by column name.
         line: where it stands in its file.
         units: by figure, the unit of a number that is printed without it.
+        side: the side of its images, 0 where no column says it.
     """
 
     target: str = ""
@@ -270,6 +272,7 @@ class Row:
     quality: Mapping[str, str] = field(default_factory=dict)
     line: int = field(default=0, metadata=UNREAD)
     units: Mapping[str, str] = field(default_factory=dict, metadata=UNREAD)
+    side: int = field(default=0, metadata=UNREAD)
 
     def value_of(self, figure: Figure) -> str:
         """Return the expression of a cell."""

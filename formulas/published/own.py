@@ -45,6 +45,9 @@ PHRASES = {
     r"mult(i|iply)?_(add|adds|accumulate|accumulates)\b": "macs",
 }
 """What stands at the beginning of heads, as regular expressions, by that of quantities: words that change none."""
+SIDES = ("image_size", "img_size", "input_size", "resolution", "input_resolution")
+"""Columns of the side of images, which may be the input of a model."""
+_SIDE = re.compile(r"(\d+)(?:²|\^2|p|px| px)?|(\d+) ?[×x] ?\2")
 TEXTS = ("name", "input", "note")
 """Columns that are the fields of a row, as in TOML, and print no number."""
 NEAR = 0.77
@@ -64,8 +67,8 @@ def load(path: str, text: str, rule: str, find_rule: bool, check_target: Callabl
     """
     # a number with a point is a rounded one, whose digits count
     is_toml = path.lower().endswith(".toml")
-    data, lines, wrong, ignored = (
-        (parse_toml(text, parse_float=str), _row_lines(text), [], []) if is_toml else _read_cells(text)
+    data, lines, wrong, ignored, sides = (
+        (parse_toml(text, parse_float=str), _row_lines(text), [], [], {}) if is_toml else _read_cells(text)
     )
     data = {"name": PurePath(path).stem, **data} | ({"rule": rule} if rule else {})
     parts: list[tuple[str, Callable[[], Any]]] = [("", partial(check, False, line)) for line in wrong]
@@ -83,8 +86,17 @@ def load(path: str, text: str, rule: str, find_rule: bool, check_target: Callabl
         check(is_used or not table.rule, _without_effect(table))
     read_each([(f"line {row.line}: ", partial(_check_row, row, table)) for row in table.rows])
     # a cell is judged where another of its row cannot be
-    cells = [replace(row, printed={name: text}) for row in table.rows for name, text in row.printed.items()]
+    cells = [
+        replace(row, printed={name: text}, side=sides.get(row.line, 0))
+        for row in table.rows
+        for name, text in row.printed.items()
+    ]
     return replace(table, rows=tuple(cells), ignored=tuple(ignored))
+
+
+def input_of(text: str) -> str:
+    """Return the text of an input as --input takes it: of "1×3×224×224" and "1, 3, 224, 224" too."""
+    return re.sub(r"(?<=\d)(?: ?[×x] ?|, )(?=\d)", ",", text)
 
 
 def _without_effect(table: PublishedTable) -> str:
@@ -126,9 +138,10 @@ def _row_lines(text: str) -> tuple[int, ...]:
     return tuple(at for at, line in enumerate(text.splitlines(), 1) if re.match(r"\s*\[\[\s*row\s*\]\]", line))
 
 
-def _read_cells(text: str) -> tuple[dict[str, Any], tuple[int, ...], list[str], list[str]]:
+def _read_cells(text: str) -> tuple[dict[str, Any], tuple[int, ...], list[str], list[str], dict[int, int]]:
     """Return a table of CSV or markdown as the TOML file that says the same, a row for each cell, the lines of these,
-    an error for each line of more or fewer cells, and the heads of columns that are no part of it."""
+    an error for each line of more or fewer cells, the heads of columns that are no part of it, and the side of images
+    by line where it is one number."""
     (at, header), *lines = [*_split_lines(text)] or [(1, [])]
     columns = _columns(header)
     names = [name for name, _ in columns]
@@ -145,6 +158,7 @@ def _read_cells(text: str) -> tuple[dict[str, Any], tuple[int, ...], list[str], 
         check(names.count(name) < 2, f"line {at}: two columns are {name}")
     check(lines, f"line {at}: the header is all there is; each line below it is a row")
     rows: list[dict[str, Any]] = []
+    sides: dict[int, int] = {}
     at_lines: list[int] = []
     wrong = []
     place = names.index("target")
@@ -155,6 +169,9 @@ def _read_cells(text: str) -> tuple[dict[str, Any], tuple[int, ...], list[str], 
         if len(cells) != len(names):
             wrong.append(f"line {line}: {len(cells)} cells; a row has {', '.join(names)}")
             continue
+        for name, text in zip(names, cells, strict=True):
+            if name in SIDES and (side := _SIDE.fullmatch(text)):
+                sides[line] = int(side[1] or side[2])
         texts = {name: text for name, text in zip(names, cells, strict=True) if name in ("target", *TEXTS) and text}
         printed = [(*column, text) for column, text in zip(columns, cells, strict=True) if column[0] in quantities]
         if is_long:
@@ -166,7 +183,7 @@ def _read_cells(text: str) -> tuple[dict[str, Any], tuple[int, ...], list[str], 
                 at_lines.append(line)
     _read_active(rows)
     ignored = [head for head, name in zip(header, names, strict=True) if name in others and name not in quantities]
-    return {"row": rows}, tuple(at_lines), wrong, ignored
+    return {"row": rows}, tuple(at_lines), wrong, ignored, sides
 
 
 def _read_active(rows: Sequence[dict[str, Any]]) -> None:
@@ -242,6 +259,11 @@ def _column(head: str) -> tuple[str, str]:
         if part[1:] and part[0].upper() in UNITS and other in QUANTITIES:
             return other, part[0].upper()
     return name, unit
+
+
+def is_side(head: str) -> bool:
+    """Return whether a column is the side of images."""
+    return _column(head)[0] in SIDES
 
 
 def _name(parts: Sequence[str]) -> str:

@@ -54,12 +54,13 @@ class Attempt:
 @dataclass(frozen=True)
 class Tried:
     """A rule tried on a column: the number of cells that it prints, its largest deviation in percent, and the cells
-    that it does not print, with what it gives."""
+    that it does not print, with what it gives. ``digits``: what happens to digits in place of rounding, in words."""
 
     rule: str
     prints: int
     deviation: Fraction
     missed: Sequence[str] = ()
+    digits: str = ""
 
 
 def _units(figure: Figure) -> dict[str, Figure]:
@@ -229,8 +230,9 @@ def find_rule(figure: Figure, rows: Sequence[Row], cases: Cases, why_not: Applie
             if not under.prints(value, text)
         ]
         far = max(abs(value.low / figure.scale / number(text) - 1) for _, value, text in judged)
-        name = f"{one.name}, digits {under.digits}" if cut or up else one.name
-        fits.append(Tried(name, len(cells) - len(missed), 100 * far, missed))
+        digits = under.digits if cut or up else ""
+        name = f"{one.name}, digits {digits}" if digits else one.name
+        fits.append(Tried(name, len(cells) - len(missed), 100 * far, missed, digits))
     return sorted(fits, key=lambda fit: (-fit.prints, fit.deviation))
 
 

@@ -156,7 +156,10 @@ class PublishedTable(Printed):
         digits = ["truncated to the printed digits"] if figure.truncated else []
         name = self.rule_of(figure)
         if not name:
-            return "; ".join([f"{figure.head}, embeddings included: {figure.expression}", *digits]) + "."
+            # the words of a quantity, of which papers may leave out embeddings
+            what = figure.about and figure.about[0].lower() + figure.about[1:]
+            tables = " with embeddings" if figure.expression in ("N", "N_active") else ""
+            return "; ".join([f"{figure.head}{tables}: {what or figure.expression}", *digits]) + "."
         rule = CONVENTIONS[name]
         parts = [f"{figure.head} by the rule {rule.name}: {rule.about.rstrip('.')}"]
         parts += ["2 FLOPs for each multiply-accumulate"] if figure.quantity.startswith("flops") else []

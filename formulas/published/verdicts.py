@@ -22,7 +22,7 @@ from headcount.formulas.published.figures import (
     rounded_up,
 )
 from headcount.formulas.published.impossible import PrintedRow, no_common_rule
-from headcount.formulas.published.rounding import Interval, fixed, number, read
+from headcount.formulas.published.rounding import LARGEST, Interval, fixed, number, read
 from headcount.formulas.published.rules import Applies, Attempt, find_held, in_words, try_rules, words_of
 from headcount.formulas.published.tables import Fit, PublishedTable
 
@@ -42,7 +42,8 @@ class Judged:
         value: what the rule gives.
         verdict: one of VERDICTS.
         because: the arithmetic, where it needs any.
-        holds: the cost that its column holds in place of its own, where that prints it, in words.
+        holds: the cost that its column holds in place of its own, with which it is compared, in words; empty where
+            another rule or length prints it.
         digits: how it is printed where its digits are others than those of the column, in words.
         instead: the number that should be printed where no rule prints this one.
     """
@@ -206,14 +207,23 @@ def _with_verdict(
     # a value far below the last printed digit would be 0
     both = (text if re.search("[1-9]", text) else _shown(end / figure.scale) for end, text in texts.items())
     instead = "" if figure.formula else " to ".join(dict.fromkeys(both))
+    # a wrong number that is nearer to the own cost of its column may hold either
+    is_nearer = held and _times(value, printed, figure) < _times(cell.value, printed, figure)
+    more = {"instead": instead, "holds": held.change.strip() if held and is_nearer else ""}
     if contradiction:
-        return found("not reproducible", contradiction, instead=instead)
+        return found("not reproducible", contradiction, **more)
     verdict, because = try_rules(row, figure, value, cases, why_not, words)
     if verdict != "no rule found":
         return found(verdict, because)
     up = figure.other_digits(value, printed, is_up=True)
-    shown = f"{in_words(figure, value, printed, up)}, which only a whole column of {MIN_WHOLE} or more numbers shows"
-    return found(verdict, because, shown if up else "", instead=instead)
+    shown = f"{in_words(figure, value, printed, up)}, but not all of its column, of {MIN_WHOLE} numbers or more, are so"
+    return found(verdict, because, shown if up else "", **more)
+
+
+def _times(value: Interval, printed: str, figure: Figure) -> Fraction:
+    """Return how many times the larger of a value and a printed number is the smaller; LARGEST for no value."""
+    one, other = value.middle, number(printed) * figure.scale
+    return max(one / other, other / one) if one > 0 else Fraction(LARGEST)
 
 
 def adjustments(row: Row, figure: Figure, case: Case) -> list[tuple[str, int]]:

@@ -887,26 +887,37 @@ def test_rows_of_one_model_have_inputs(table, tmp_path):
     assert verdicts(table(rows)) == ["reproduced"] * 2
 
 
+NAMES = {
+    "swin_base_patch4_window12_384": 384, "vit_base_patch16_224": 224, "vit_tiny_patch8_distilled_512": 512,
+    "regnety_160": 0, "swin_base_384": 0, "convnext_tiny": 0, "vit_base_patch16_160": 0, "resnet_152": 0,
+}  # fmt: skip
+"""Names of models, with the side of images that each says, 0 of none."""
+
+
 @pytest.fixture
 def library(tmp_path, monkeypatch):
     """An installed package whose models are not names of itself, and whose code must not run."""
     package = tmp_path / "installed" / "zoo"
     (package / "models").mkdir(parents=True)
     (package / "__init__.py").write_text("raise SystemExit('imported')\nfrom .models.swin import create\n")
-    (package / "models" / "swin.py").write_text("def swin_base_384(): pass\ndef create(): pass\n")
+    (package / "models" / "swin.py").write_text("\n".join(f"def {name}(): pass" for name in NAMES))
     monkeypatch.syspath_prepend(tmp_path / "installed")
     monkeypatch.setattr("headcount.bench.targets.user_code.LIBRARIES", ("zoo",))
 
 
 @pytest.mark.parametrize("target, what", [
-    ("zoo:swin_base_384", "zoo has no function swin_base_384"), ("swin_base_384", "unknown target 'swin_base_384'"),
+    (f"{package}{name}", f"{words} {name!r}" if not package else f"{words} {name}")
+    for package, words in (("zoo:", "zoo has no function"), ("", "unknown target")) for name in NAMES
 ])  # fmt: skip
 def test_model_of_a_library_is_found(table, library, capsys, target, what):
     code, _, err = table(csv_of(f"{target},params,29M"), name="mine.csv")
-    advice = 'write zoo.models:swin_base_384; its input is "1,3,384,384" in a column input, with --trust'
+    name = target.rpartition(":")[2]
+    side = NAMES[name] or 224
+    more = "" if NAMES[name] else " unless the paper says another size"
+    advice = f'write zoo.models:{name}; its input is "1,3,{side},{side}" in a column input{more}, with --trust'
     assert code == 2 and f"line 2: {what}; {advice}" in err
     assert main(["count", target]) == 2
-    assert "write zoo.models:swin_base_384; its input is --input 1,3,384,384\n" in capsys.readouterr().err
+    assert f"write zoo.models:{name}; its input is --input 1,3,{side},{side}{more}\n" in capsys.readouterr().err
     # a name of the package itself is one, and a name that is nowhere has the general advice
     assert "zoo:create would run installed code" in table(csv_of("zoo:create,params,29M"), name="mine.csv")[2]
     assert "zoo.models" not in table(csv_of("swin_large,params,29M"), name="mine.csv")[2]
@@ -952,7 +963,7 @@ def test_review_says_what_each_column_holds(table):
     lines = [f'{n},"llama2-7b,T={n}",{text},6.7B' for n, text in numbers]
     right = rounded(macs_at(BOTH[2]))
     expected = (
-        f"For a review: FLOPs: 3 of 4 hold MACs, {cut(macs_at(TELL[0]))} ({TELL[0]}) cut off, "
+        f"For a review: FLOPs: all 4 hold MACs, {cut(macs_at(TELL[0]))} ({TELL[0]}) cut off; of these "
         f"{wrong} ({BOTH[2]}) should be {right}; parameters: all 4 reproduced."
     )
     text = csv_of(*lines, header="name,target,flops,params")
@@ -1013,3 +1024,121 @@ def test_percentage_of_heads_stays_one(table):
 def test_number_below_the_last_digit_should_be_no_zero(table):
     below = table(csv_of("dit-b4,params,700B"), name="mine.csv")[1][0]["below"][-1]
     assert "should be 0" not in below and re.search(r"should be 1\d\d,\d{3},\d{3}", below)
+
+
+BARE_MODULE = """
+from torch import nn
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 2, 1, bias=False)
+    def forward(self, x):
+        batch, channels, height, width = x.shape
+        return self.conv(x)
+def bare(): return Net()
+def own(): return Net(), (__import__("torch").ones(1, 3, 5, 5),)
+"""
+"""A model of 6 parameters and 6 MACs for each pixel."""
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """An installed package of bare modules, which writes a line for each that is made."""
+    package = tmp_path / "installed" / "menagerie"
+    package.mkdir(parents=True)
+    log = tmp_path / "made"
+    names = "".join(f"def m{n}():\n    open({str(log)!r}, 'a').write('m')\n    return Net()\n" for n in range(5))
+    (package / "__init__.py").write_text(BARE_MODULE + names)
+    monkeypatch.syspath_prepend(tmp_path / "installed")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "installed"))
+    (tmp_path / "paper" / "bare.py").write_text(BARE_MODULE)
+    return log
+
+
+@pytest.mark.parametrize("text", ["1,3,4,4", "1×3×4×4", "1x3x4x4", "1 × 3 × 4 × 4", "1, 3, 4, 4", "1×3×4×4:float32"])
+def test_sizes_of_an_input_are_read_as_papers_write_them(table, installed, text):
+    lines = csv_of(f'bare.py:bare,"{text}",96', header="target,input,macs")
+    assert verdicts(table(lines, name="mine.csv")) == ["reproduced"]
+    row = f'[[row]]\ntarget = "bare.py:bare"\ninput = "{text}"\nprinted = {{ macs = 97 }}\n'
+    assert verdicts(table(row)) == ["no rule found"]
+
+
+@pytest.mark.parametrize("text", ["1×a", "1×3×", "a×3×224", "1,3,4,4:floats"])
+def test_wrong_input_is_shown_whole(table, installed, text):
+    code, _, err = table(csv_of(f'bare.py:bare,"{text}",96', header="target,input,macs"), name="mine.csv")
+    assert code == 2 and f"line 2: input {text!r}: " in err and "column input" not in err
+
+
+@pytest.mark.parametrize("head", ["image size", "Resolution", "img size", "Input size"])
+@pytest.mark.parametrize("cell", ["4", "4²", "4x4", "4 × 4", "4^2"])
+def test_side_of_images_is_the_input_of_code_that_has_none(table, installed, head, cell):
+    rows = csv_of(
+        f"bare.py:bare,{cell},,96", f"bare.py:own,{cell},,150", f'bare.py:bare,{cell},"2,3,1,1",12',
+        f"menagerie:m1,{cell},,96", f"llama2-7b,{cell},,7T", header=f"target,{head},input,macs",
+    )  # fmt: skip
+    _, sections, _ = answer = table(rows, "--trust", name="mine.csv")
+    assert verdicts(answer) == ["reproduced"] * 4 + ["explained"]
+    notes = [text for text in sections[0]["below"] if head in text]
+    assert notes == [f"The input of code that has none is of the column {head}: 1,3,4,4."]
+
+
+@pytest.mark.parametrize("cell", ["4x5", "4/8", "-", "large"])
+def test_other_side_of_images_is_no_input(table, installed, cell):
+    rows = csv_of(f"bare.py:own,{cell},150", f"bare.py:bare,{cell},96", header="target,image size,macs")
+    _, sections, _ = answer = table(rows, name="mine.csv")
+    assert verdicts(answer) == ["reproduced", "not counted"]
+    assert "Not judged, as no quantities: image size." in sections[0]["below"]
+
+
+def test_rows_without_an_input_are_named_at_once(table, installed):
+    lines = [f"menagerie:m{n},{n},{n}" for n in range(1, 5)]
+    code, _, err = table(csv_of(*lines, header="target,macs,params"), "--trust", name="mine.csv")
+    assert code == 2 and installed.read_text() == "m"
+    assert [err.count(f"mine.csv: line {n}: menagerie:m{n - 1}") for n in range(2, 6)] == [1] * 4
+    # one that has an input is judged
+    lines = [line.replace(",", ",,", 1) for line in lines[:2]] + ['menagerie:m3,"1,3,4,4",96,6']
+    answer = table(csv_of(*lines, header="target,input,macs,params"), "--trust", name="mine.csv")
+    assert verdicts(answer) == ["not counted"] * 4 + ["reproduced"] * 2
+    assert [answer[2].count(f"line {n}: ") for n in (2, 3)] == [1, 1]
+
+
+@pytest.mark.parametrize("options", [[], ["--find-rule"]])
+def test_error_of_a_row_is_one_line_said_once(table, installed, options):
+    wrong = ["bare.py:bare,224,5G,6", "bare.py:bare,,5G,6"]
+    for lines in (wrong, [*wrong, "bare.py:own,,150,6"]):
+        code, sections, err = table(csv_of(*lines, header="target,input,macs,params"), *options, name="mine.csv")
+        assert code == 2 and "Traceback" not in err
+        assert [err.count(f"line {n}: ") for n in (2, 3)] == [1, 1]
+        assert "Traceback" not in json.dumps(sections)
+
+
+def test_review_names_all_wrong_numbers(table):
+    wrong = [(n, rounded(macs_at(n) * 102 // 100)) for n in TELL]
+    right = [(n, rounded(macs_at(n))) for n in BOTH]
+    (below,) = (one for one in table(flops_column(*right, *wrong), name="mine.csv")[1][0]["below"] if "review" in one)
+    assert "FLOPs: all 8 hold MACs; of these " in below and "more" not in below
+    for n, text in wrong:
+        assert f"{text} (llama2-7b,T={n}) should be {rounded(macs_at(n))}" in below
+    # a number near to the cost of its own column does not hold the other
+    near = (TELL[0], rounded(2 * macs_at(TELL[0]) * 102 // 100))
+    (below,) = (one for one in table(flops_column(*right, near), name="mine.csv")[1][0]["below"] if "review" in one)
+    assert "FLOPs: 4 of 5 hold MACs, " in below
+
+
+@pytest.mark.parametrize("rows, by_chance", [(4, True), (7, True), (8, False)])
+def test_few_numbers_of_other_digits_may_fit_by_chance(table, rows, by_chance):
+    layers = [n for n in range(4, 99) if 0 < params_of(n) % 10**6 < 500_000][:rows]
+    lines = [f'"llama2-7b,num_layers={n}",params,{params_of(n) // 10**6 + 1}M' for n in layers]
+    _, sections, _ = table(csv_of(*lines), "--find-rule", name="mine.csv")
+    assert sections[0]["rows"][0]["rule"] == "all, digits rounded up" and sections[0]["rows"][0]["prints"] == rows
+    note = f"Only {rows} rows: digits that are rounded up may fit by chance."
+    assert (note in sections[0]["below"]) is by_chance
+
+
+def test_sentence_of_parameters_is_in_words(table):
+    lines = ["llama2-7b,6.74B,6.74B", "dit-b4,-,-"]
+    below = table(csv_of(*lines, header="model,params,active params"), name="mine.csv")[1][0]["below"]
+    assert below[:2] == [
+        "parameters with embeddings: all parameters, frozen ones included.",
+        "active parameters with embeddings: parameters that a token uses.",
+    ]
