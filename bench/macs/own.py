@@ -1,10 +1,12 @@
 """Tables of a user's file: its targets counted, and each printed cell judged (formulas/published/own.py)."""
 
+import json
 import re
 import sys
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, partial
@@ -47,9 +49,9 @@ from headcount.formulas.published.figures import (
 from headcount.formulas.published.figures import Row as PrintedRow
 from headcount.formulas.published.rounding import fixed
 from headcount.formulas.published.rules import Tried, column_units, find_rule, has_no_unit
-from headcount.formulas.published.tables import PublishedTable, read_each
+from headcount.formulas.published.tables import PublishedTable, check, read_each
 from headcount.formulas.published.verdicts import Judged, judge, with_digits
-from headcount.models.configs.targets import has_closed_form, split, split_lengths
+from headcount.models.configs.targets import has_closed_form, is_layer, make, split, split_lengths
 
 STDIN = "-"
 """In place of a file, standard input."""
@@ -67,6 +69,8 @@ INPUT = "--input"
 """The key of a row's input among its fields: rows of one model may have several."""
 SIDE = "--side"
 """The key of the side of a row's images."""
+QUANTIZATION = {"quantization_config", "compression_config"}
+"""Parts of a configuration that are no models."""
 SHORT = 128
 """A sequence length at which parameters are counted: no length changes them."""
 ERRORS = (UsageError, UserCodeError, CounterError, EnvironmentMissing, InternalError, ValueError)
@@ -108,7 +112,8 @@ def judge_files(args: Namespace) -> tuple[list[Table], str]:
         try:
             known = partial(_check_target, path)
             table = own.load(path, content, args.rule or "", args.find_rule, known)
-            table = replace(table, rows=tuple(map(_with_input, table.rows)))
+            rows = read_each([("", partial(_with_input, path, row)) for row in table.rows])
+            table = replace(table, rows=tuple(rows))
             models = _Models(table, path, args.trust, args.find_rule)
             table = _with_units(table if path.lower().endswith(".toml") else _with_active(table, models), models)
             if not args.find_rule:
@@ -125,11 +130,45 @@ def judge_files(args: Namespace) -> tuple[list[Table], str]:
     return judged, _sentence([row.verdict for table in judged for row in table.rows])
 
 
-def _with_input(row: PrintedRow) -> PrintedRow:
-    """Return a row whose input, or the side of whose images, is one of its fields."""
+def _with_input(path: str, row: PrintedRow) -> PrintedRow:
+    """Return a row whose input, or the side of whose images, is one of its fields, and so is its sequence length.
+
+    Raises ValueError for a length that is another than that of the target.
+    """
+    if row.length and _takes_length(_locate(row.target, Path(path).parent, None)):
+        given = _given_lengths(row.set)
+        what = f"T is {', '.join(map(str, given.values()))} in the target and {row.length} in a column"
+        check({*given.values()} <= {row.length}, f"line {row.line}: {row.target}: {what}")
+        row = row if given else replace(row, set={**row.set, "seq_len": row.length})
     if row.input:
         return replace(row, set={**row.set, INPUT: own.input_of(row.input)})
     return replace(row, set={**row.set, SIDE: row.side}) if row.side else row
+
+
+def _given_lengths(fields: Mapping[str, Any]) -> dict[str, int]:
+    """Return the lengths of sequences among the fields of a row."""
+    _, lengths = split_lengths([f"{name}={text}" for name, text in _key(fields)])
+    return {name: lengths[name] for name in ("seq_len", "src_len", "tgt_len") if name in lengths}
+
+
+def _takes_length(spec: str) -> bool:
+    """Return whether a target has a sequence length that is free."""
+    name, _ = split(spec)
+    if not has_closed_form(name):
+        return spec.startswith("hf:") or _is_decoder(spec)
+    return is_layer(name) or len(make(name, {}).lengths) > 1
+
+
+def _is_decoder(spec: str) -> bool:
+    """Return whether a target is the configuration of a model that reads text and nothing else, and needs a length."""
+    if not is_configuration(spec) or spec.startswith("hf:"):
+        return False
+    with suppress(OSError, ValueError):
+        config = json.loads(Path(spec).read_bytes())
+        names = config.get("architectures") or ()
+        parts = [name for name, value in config.items() if name.endswith("_config") and isinstance(value, dict)]
+        return bool(names) and all(name.endswith("ForCausalLM") for name in names) and {*parts} <= QUANTIZATION
+    return False
 
 
 def _line_number(text: str) -> int:
@@ -170,6 +209,7 @@ class _Models:
         self.rules = {} if find_rule else {name: table.rule_of(one) for name, one in self._figures.items()}
         self.failed: dict[int, Exception] = {}
         self.with_side: set[tuple[str, int]] = set()
+        self.own_lengths: dict[str, None] = {}
         bare: dict[str, str] = {}
         read_each([("", partial(self._check, row)) for row in table.rows])
         for number, row in enumerate(table.rows):
@@ -214,6 +254,8 @@ class _Models:
         if _has_closed_form(spec):
             self._count(row)
             return
+        if _is_decoder(spec) and self._of_length(row) and not (row.input or _given_lengths(row.set)):
+            raise _needs_length(row.target, _key(row.set))
         try:
             check_target(spec)
             check_function(spec)
@@ -226,9 +268,12 @@ class _Models:
     def _count(self, row: PrintedRow) -> None:
         """Count the model of a row. Raises what the count does, and ValueError for a rule that does not apply."""
         model, without_length = self._found(row.target, row.set)
-        for name in row.printed:
-            if without_length and self._columns[name].letters & LETTERS.keys() - WEIGHTS:
-                raise without_length
+        if without_length and self._of_length(row):
+            raise without_length
+        if isinstance(model, Case) and self._of_length(row) and not _given_lengths(row.set):
+            lengths = {name: size for name, size in model.lengths.items() if name != "batch_size"}
+            words = [f"{'T' if name == 'seq_len' else name} = {size:,}" for name, size in lengths.items()]
+            self.own_lengths |= {f"{row.name} at {', '.join(words)}": None} if words else {}
         for rule in self._rules_of(row):
             if reason := self.why_not(row, rule):
                 raise ValueError(reason)
@@ -248,6 +293,10 @@ class _Models:
                     LETTERS[letter](model.ledger, model, CONVENTIONS["exact"])
                 except ValueError as error:
                     raise ValueError(f"{name} is a percentage of heads, and {row.target} has {error}") from None
+
+    def _of_length(self, row: PrintedRow) -> bool:
+        """Return whether a length changes the number of a row."""
+        return any(self._columns[name].letters & LETTERS.keys() - WEIGHTS - HEADS for name in row.printed)
 
     def _rules_of(self, row: PrintedRow) -> list[str]:
         """Return the rules of the quantities that a row prints."""
@@ -282,8 +331,7 @@ class _Models:
         if not lengths.keys() - {"batch_size"} and (_has_closed_form(spec) or is_configuration(spec)):
             short = self._model(spec, (*settings, ("seq_len", str(SHORT))), inputs, self._root)
             if not isinstance(short, Exception):
-                words = ",".join((target, *(f"{name}={text}" for name, text in settings), "T=1024"))
-                return short, ValueError(f'{target} needs a length; write the target "{words}"')
+                return short, _needs_length(target, settings)
         raise model
 
     def length(self, row: PrintedRow) -> int | None:
@@ -308,6 +356,11 @@ class _Models:
         except UsageError as error:
             return str(error)
         return ""
+
+
+def _needs_length(target: str, settings: Sequence[tuple[str, str]]) -> ValueError:
+    words = ",".join((target, *(f"{name}={text}" for name, text in settings if not name.startswith("-")), "T=1024"))
+    return ValueError(f'{target} needs a length; write the target "{words}"')
 
 
 def _package(target: str) -> str:
@@ -519,11 +572,16 @@ def _named(cell: Judged) -> str:
 def _notes(table: PublishedTable, models: _Models) -> list[str]:
     """Return, of each column that prints no unit, which one it is in, which column is an input, and the columns that
     are not judged."""
-    sides = [head for head in table.ignored if models.with_side and own.is_side(head)]
+    sides = [head for head in table.ignored if models.with_side and own.is_one_of(head, own.SIDES)]
+    with_length = any("seq_len" in row.set for row in table.rows if row.length)
+    of_length = [head for head in table.ignored if with_length and own.is_one_of(head, own.LENGTHS)]
     used = sorted({side for _, side in models.with_side})
     inputs = _shortened([f"1,3,{side},{side}" for side in used], " or ")
-    others = [head for head in table.ignored if head not in sides]
+    others = [head for head in table.ignored if head not in (*sides, *of_length)]
     notes = [f"The input of code that has none is of the column {' or '.join(sides)}: {inputs}."] if sides else []
+    notes += [f"T is of the column {of_length[0]}."] if of_length else []
+    if models.own_lengths:
+        notes.insert(0, f"Without a T, a preset has its own: {_shortened([*models.own_lengths])}.")
     notes += [f"Not judged, as no quantities: {', '.join(others)}."] if others else []
     return [*_unit_notes(table), *notes]
 

@@ -254,7 +254,7 @@ class Row:
         quality: other printed cells by column name.
         line: where it stands in its file.
         units: by figure, the unit of a number that is printed without it.
-        side: the side of its images, 0 where no column says it.
+        side, length: the side of its images and its sequence length, 0 where no column says them.
     """
 
     target: str = ""
@@ -273,6 +273,7 @@ class Row:
     line: int = field(default=0, metadata=UNREAD)
     units: Mapping[str, str] = field(default_factory=dict, metadata=UNREAD)
     side: int = field(default=0, metadata=UNREAD)
+    length: int = field(default=0, metadata=UNREAD)
 
     def value_of(self, figure: Figure) -> str:
         """Return the expression of a cell."""

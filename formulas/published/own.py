@@ -15,7 +15,7 @@ from typing import Any
 
 from headcount.formulas.conventions import TRAINING
 from headcount.formulas.published.expressions import expression
-from headcount.formulas.published.figures import LETTERS, QUANTITIES, Row
+from headcount.formulas.published.figures import EMPTY, LETTERS, QUANTITIES, Row
 from headcount.formulas.published.rounding import UNITS
 from headcount.formulas.published.tables import (
     PublishedTable,
@@ -47,6 +47,12 @@ PHRASES = {
 """What stands at the beginning of heads, as regular expressions, by that of quantities: words that change none."""
 SIDES = ("image_size", "img_size", "input_size", "resolution", "input_resolution")
 """Columns of the side of images, which may be the input of a model."""
+LENGTHS = (
+    "t", "tokens", "t_tokens", "seq_len", "seq_length", "sequence_length", "context", "context_length", "context_size",
+)  # fmt: skip
+"""Columns of the sequence length of a row, where all of their numbers are integers up to LONGEST."""
+LONGEST = 2**24
+"""The longest sequence: more tokens are those of a training run."""
 _SIDE = re.compile(r"(\d+)(?:²|\^2|p|px| px)?|(\d+) ?[×x] ?\2")
 TEXTS = ("name", "input", "note")
 """Columns that are the fields of a row, as in TOML, and print no number."""
@@ -67,8 +73,8 @@ def load(path: str, text: str, rule: str, find_rule: bool, check_target: Callabl
     """
     # a number with a point is a rounded one, whose digits count
     is_toml = path.lower().endswith(".toml")
-    data, lines, wrong, ignored, sides = (
-        (parse_toml(text, parse_float=str), _row_lines(text), [], [], {}) if is_toml else _read_cells(text)
+    data, lines, wrong, ignored, sides, lengths = (
+        (parse_toml(text, parse_float=str), _row_lines(text), [], [], {}, {}) if is_toml else _read_cells(text)
     )
     data = {"name": PurePath(path).stem, **data} | ({"rule": rule} if rule else {})
     parts: list[tuple[str, Callable[[], Any]]] = [("", partial(check, False, line)) for line in wrong]
@@ -87,7 +93,7 @@ def load(path: str, text: str, rule: str, find_rule: bool, check_target: Callabl
     read_each([(f"line {row.line}: ", partial(_check_row, row, table)) for row in table.rows])
     # a cell is judged where another of its row cannot be
     cells = [
-        replace(row, printed={name: text}, side=sides.get(row.line, 0))
+        replace(row, printed={name: text}, side=sides.get(row.line, 0), length=lengths.get(row.line, 0))
         for row in table.rows
         for name, text in row.printed.items()
     ]
@@ -138,10 +144,12 @@ def _row_lines(text: str) -> tuple[int, ...]:
     return tuple(at for at, line in enumerate(text.splitlines(), 1) if re.match(r"\s*\[\[\s*row\s*\]\]", line))
 
 
-def _read_cells(text: str) -> tuple[dict[str, Any], tuple[int, ...], list[str], list[str], dict[int, int]]:
+def _read_cells(
+    text: str,
+) -> tuple[dict[str, Any], tuple[int, ...], list[str], list[str], dict[int, int], dict[int, int]]:
     """Return a table of CSV or markdown as the TOML file that says the same, a row for each cell, the lines of these,
-    an error for each line of more or fewer cells, the heads of columns that are no part of it, and the side of images
-    by line where it is one number."""
+    an error for each line of more or fewer cells, the heads of columns that are no part of it, and by line the side of
+    images, where it is one number, and the sequence length."""
     (at, header), *lines = [*_split_lines(text)] or [(1, [])]
     columns = _columns(header)
     names = [name for name, _ in columns]
@@ -159,6 +167,7 @@ def _read_cells(text: str) -> tuple[dict[str, Any], tuple[int, ...], list[str], 
     check(lines, f"line {at}: the header is all there is; each line below it is a row")
     rows: list[dict[str, Any]] = []
     sides: dict[int, int] = {}
+    length_texts: dict[int, str] = {}
     at_lines: list[int] = []
     wrong = []
     place = names.index("target")
@@ -172,6 +181,8 @@ def _read_cells(text: str) -> tuple[dict[str, Any], tuple[int, ...], list[str], 
         for name, text in zip(names, cells, strict=True):
             if name in SIDES and (side := _SIDE.fullmatch(text)):
                 sides[line] = int(side[1] or side[2])
+            if name in LENGTHS and text not in EMPTY:
+                length_texts[line] = text.replace(",", "")
         texts = {name: text for name, text in zip(names, cells, strict=True) if name in ("target", *TEXTS) and text}
         printed = [(*column, text) for column, text in zip(columns, cells, strict=True) if column[0] in quantities]
         if is_long:
@@ -183,7 +194,13 @@ def _read_cells(text: str) -> tuple[dict[str, Any], tuple[int, ...], list[str], 
                 at_lines.append(line)
     _read_active(rows)
     ignored = [head for head, name in zip(header, names, strict=True) if name in others and name not in quantities]
-    return {"row": rows}, tuple(at_lines), wrong, ignored, sides
+    return {"row": rows}, tuple(at_lines), wrong, ignored, sides, _lengths(length_texts)
+
+
+def _lengths(texts: Mapping[int, str]) -> dict[int, int]:
+    """Return the lengths in a column; none where some cell is no length."""
+    are_all = all(text.isdecimal() and 0 < int(text) <= LONGEST for text in texts.values())
+    return {line: int(text) for line, text in texts.items()} if are_all else {}
 
 
 def _read_active(rows: Sequence[dict[str, Any]]) -> None:
@@ -261,9 +278,9 @@ def _column(head: str) -> tuple[str, str]:
     return name, unit
 
 
-def is_side(head: str) -> bool:
-    """Return whether a column is the side of images."""
-    return _column(head)[0] in SIDES
+def is_one_of(head: str, names: Sequence[str]) -> bool:
+    """Return whether a column has one of ``names``, SIDES or LENGTHS."""
+    return _column(head)[0] in names
 
 
 def _name(parts: Sequence[str]) -> str:

@@ -136,7 +136,10 @@ def test_find_rule_lists_all_that_print_every_row(table):
     code, sections, _ = table(text, "--find-rule", name="mine.csv")
     assert (code, len(sections)) == (0, 1)
     assert [row["rule"] for row in sections[0]["rows"] if row["prints"] == 4] == ["6n"]
-    assert sections[0]["below"] == ["47 other rules tried print no row."]
+    rest, own = sections[0]["below"]
+    assert rest == "47 other rules tried print no row." and own.startswith(
+        "Without a T, a preset has its own: llama2-7b,"
+    )
     # a warning where there are fewer than four rows
     few = text.rpartition("\n")[0]
     assert table(few, "--find-rule", name="mine.csv")[1][0]["below"][0] == "Only 3 rows: a rule may fit by chance."
@@ -543,10 +546,12 @@ def test_parameters_need_no_length(table, tmp_path):
     write(tmp_path / "paper", LLAMA)
     weights = 2 * (2 * 24 * 24 + 2 * 24 * 12 + 3 * 24 * 32) + 53 * 24
     params = weights + (0 if LLAMA.get("tie_word_embeddings") else 53 * 24) + 5 * 24
-    text = f'[[row]]\ntarget = "config.json"\nprinted = {{ params = {params}, macs = 7 }}\n'
+    text = '[[row]]\ntarget = "config.json"\nprinted = {{ params = {}{} }}\n'
     for options in ([], ["--find-rule"]):
-        code, sections, err = table(text, *options)
+        code, sections, err = table(text.format(params, ", macs = 7"), *options)
         assert code == 2 and 'config.json needs a length; write the target "config.json,T=1024"' in err
+        assert not sections
+        code, sections, _ = table(text.format(params, ""), *options)
         first = sections[0]["rows"][0]
         assert first.get("verdict", "reproduced") == "reproduced" and first.get("prints", 1) == 1
 
@@ -1142,3 +1147,46 @@ def test_sentence_of_parameters_is_in_words(table):
         "parameters with embeddings: all parameters, frozen ones included.",
         "active parameters with embeddings: parameters that a token uses.",
     ]
+
+
+LENGTH_HEADS = ["T", "Tokens", "seq len", "Sequence length", "context", "Context length"]
+
+
+@pytest.mark.parametrize("head", LENGTH_HEADS)
+def test_column_of_lengths_is_that_of_rows(table, head):
+    layer = "moh:h=4,d_h=8,s=1,r=2,d_m=32"
+    (row,) = table(csv_of(f'"{layer},T=1024",macs,7'), name="mine.csv")[1][0]["rows"]
+    lines = ['llama2-7b,"1,024",{}', '"llama2-7b,T=1024",1024,{}', '"{}",1024,{}', "dit-b4,196,{}", "llama2-7b,-,{}"]
+    lines = [line.replace("{}", layer, 1) if line.startswith('"{}') else line for line in lines]
+    exact = [LLAMA_MACS[1024], LLAMA_MACS[1024], row["value"], "5.6G", "-"]
+    text = csv_of(*(line.format(f'"{n}"') for line, n in zip(lines, exact, strict=True)), header=f"model,{head},macs")
+    _, sections, _ = answer = table(text, name="mine.csv")
+    assert verdicts(answer) == ["reproduced"] * 4 + ["no printed value"]
+    assert f"T is of the column {head}." in sections[0]["below"]
+    assert not any("Not judged" in text for text in sections[0]["below"])
+    code, _, err = table(text.replace("T=1024", "T=512"), name="mine.csv")
+    assert code == 2 and "line 3: llama2-7b: T is 512 in the target and 1024 in a column" in err
+
+
+@pytest.mark.parametrize("cells", [("15T", "2048"), ("300000000", "1024"), ("1.5", "1024"), ("many", "7")])
+def test_tokens_of_a_training_run_are_no_length(table, cells):
+    lines = [f'"llama2-7b,T=1024",{cell},{LLAMA_MACS[1024]}' for cell in cells]
+    _, sections, _ = answer = table(csv_of(*lines, header="model,tokens,macs"), name="mine.csv")
+    assert verdicts(answer) == ["reproduced"] * 2
+    assert "Not judged, as no quantities: tokens." in sections[0]["below"]
+
+
+def test_length_that_is_not_given_is_named(table, tmp_path, monkeypatch):
+    write(tmp_path / "paper", LLAMA)
+    monkeypatch.setattr("headcount.bench.macs.own.count", None)
+    for quantity in ("macs", "flops_per_token", "training_flops_per_token"):
+        for target in ("config.json", "moa:K=2,E=5,D=7,d_m=11"):
+            rule = ("--rule", "6n") if "training" in quantity else ()
+            code, _, err = table(csv_of(f'"{target}",{quantity},7'), *rule, name="mine.csv")
+            name = target.partition(",")[0]
+            assert code == 2 and f"line 2: {name} needs a length" in err and 'T=1024"' in err
+    # a preset has one of its own, which is said
+    for figure, is_said in (("macs", True), ("params", False)):
+        below = table(csv_of(f"llama2-7b,{figure},7G", f"dit-b4,{figure},7G"), name="mine.csv")[1][0]["below"]
+        assert ("Without a T, a preset has its own: llama2-7b at T = 4,096." in below) is is_said
+        assert any("has its own" in text for text in below) is is_said
