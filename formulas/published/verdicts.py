@@ -216,7 +216,8 @@ def _with_verdict(
     if verdict != "no rule found":
         return found(verdict, because)
     up = figure.other_digits(value, printed, is_up=True)
-    shown = f"{in_words(figure, value, printed, up)}, but not all of its column, of {MIN_WHOLE} numbers or more, are so"
+    whole = f"a column counts as rounded up only where all its numbers are, {MIN_WHOLE} or more"
+    shown = f"{in_words(figure, value, printed, up)}, but {whole}"
     return found(verdict, because, shown if up else "", **more)
 
 
