@@ -16,7 +16,6 @@ closed forms; a count of a row's model gives the same integers. Exit code 2: wro
 import argparse
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -190,9 +189,7 @@ def _plan_search(args: argparse.Namespace) -> Result:
         name, fields, lengths = read(args.preset, args.set)
         case = Case.of(name, fields, lengths | _given_lengths(args))
     cluster = cluster_of(in_nodes(card, args.between_nodes, args.ranks_per_node))
-    found = plans.result(case, args.ranks, args.global_batch, most, args.limit, float(args.min_distance), cluster)
-    ((first, *_),) = (table.rows for table in found.tables)
-    return replace(found, sentence=lambda: f"{found.sentence()} It is {first.plan}.")
+    return plans.result(case, args.ranks, args.global_batch, most, args.limit, float(args.min_distance), cluster)
 
 
 def _refuse(args: argparse.Namespace, names: Sequence[str], what: str) -> None:

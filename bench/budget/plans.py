@@ -198,7 +198,7 @@ def result(
         "No other plan is better than a row in one cost or in time without being worse in another. Rows whose costs "
         f"are all within {min_distance:.0%} of one another are printed once (--min-distance 0 for all). headcount fit "
         "--train takes each plan as printed, with --between-nodes and --ranks-per-node as here; count and latency "
-        "--estimate take it on nodes of the card.",
+        "--estimate take it too, without these two options.",
         *case.kernel_notes,
     ]
     every = list(within.items())
@@ -207,5 +207,5 @@ def result(
         rows.append(PlanRow(str(plan), **costs))
     title = f"{case.name} on {ranks:,} {card.short_name}, at most {most_bytes:,} bytes each"
     found = f"{plural(len(rows), 'row')} of {len(within):,} plans within the bytes, of {fitting:,} that fit the sizes."
-    fastest = f" The first is expected to be the fastest, {rows[0].step_s:.3g} s a step."
+    fastest = f" {rows[0].plan} is expected to be the fastest, {rows[0].step_s:.3g} s a step."
     return Result([Table("plans", title, columns_of(PlanRow), rows, notes)], lambda: found + fastest)

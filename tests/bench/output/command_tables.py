@@ -45,7 +45,7 @@ def tables_of(command):
         patch.setitem(session.SIDE, "cpu", 64)
         patch.setitem(session.COPIED, "cpu", 4096)
         make = module.command
-        result = make(module.parser().parse_args(words))
+        result = make(module.parser("headcount").parse_args(words))
         return [realised(table) for table in result.tables], result.sentence()
 
 
