@@ -30,7 +30,14 @@ from headcount.bench.contractions.module_tree import merged
 from headcount.bench.contractions.modules import ModuleRecord, parameter_records
 from headcount.bench.counting.agreement import with_active_params, with_stated
 from headcount.bench.counting.count import count
-from headcount.bench.counting.other_tools import ARGUMENTS, argument_error, attribute_error
+from headcount.bench.counting.keywords import (
+    UnknownKeywords,
+    ignored_keywords,
+    is_like_option,
+    parameters_of,
+    unknown_keywords,
+)
+from headcount.bench.counting.other_tools import ARGUMENTS, NONE_IS_MEANT, argument_error, attribute_error
 from headcount.bench.counting.result import MODULES, Count, check_rows, module_frame
 from headcount.bench.counting.run import REPORT, count_contractions, inputs_of
 from headcount.bench.counting.sizes import EXAMPLE, is_numbers, keyword_sizes, make_inputs, positional_sizes
@@ -50,7 +57,7 @@ from headcount.formulas.published.rounding import read as read_number
 from headcount.models.configs.base import AttentionConfig, ConfigError, ModelConfig
 from headcount.models.configs.numbers import parse_int
 from headcount.models.configs.presets import PRESETS
-from headcount.models.configs.suggest import did_you_mean
+from headcount.models.configs.suggest import did_you_mean, join_or
 from headcount.models.configs.targets import (
     LENGTH_OF_LETTER,
     LENGTHS,
@@ -134,12 +141,32 @@ def resolve_call(
         kwargs |= make_inputs(model, named_sizes, dtypes)[1]
     args, kwargs = unpack(model, inputs, kwargs)
     called = model.function if isinstance(model, FunctionModule) else model.forward
-    if unknown := _unknown_keywords(called, kwargs):
-        named = model.name if isinstance(model, FunctionModule) else type(model).__name__
-        raise argument_error(named, unknown, (*inspect.signature(called).parameters, *OPTIONS))
+    if unknown := unknown_keywords(called, kwargs):
+        raise UnknownKeywords(_name_of(model), unknown, (*parameters_of(called), *OPTIONS))
     if not args and not kwargs and not isinstance(model, FunctionModule) and not accepts(model.forward, (), {}):
         raise InputsMissing(model)
     return model, args, kwargs
+
+
+def _name_of(module: nn.Module) -> str:
+    return module.name if isinstance(module, FunctionModule) else type(module).__name__
+
+
+def _without_absent(model: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keywords without the options of other tools that are None, which is their default."""
+    absent = {name for name, value in kwargs.items() if value is None and name in {*ARGUMENTS} - {*NONE_IS_MEANT}}
+    unknown = ignored_keywords(model, dict.fromkeys(absent), OPTIONS) if absent and callable(model) else absent
+    return {name: value for name, value in kwargs.items() if name not in unknown}
+
+
+def _check_ignored(module: nn.Module, kwargs: Mapping[str, Any]) -> None:
+    """Raise UnknownKeywords for those that only the ``**kwargs`` of a module or a function takes."""
+    called = module.function if isinstance(module, FunctionModule) else module
+    if ignored := ignored_keywords(called, kwargs, OPTIONS):
+        known = (*parameters_of(module.function if called is not module else module.forward), *OPTIONS)
+        given = ", ".join(f"{name!r}: …" for name in ignored)
+        reason = f"; only its **kwargs would take {join_or(ignored)}, as kwargs={{{given}}} does"
+        raise UnknownKeywords(_name_of(module), ignored, known, reason)
 
 
 class InputsMissing(TypeError):
@@ -275,16 +302,6 @@ def _hint(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], giv
     return ""
 
 
-def _unknown_keywords(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> list[str]:
-    """Return the keywords that ``function`` does not take; none of one in C++, which has no signature."""
-    try:
-        known = inspect.signature(function).parameters
-    except ValueError:
-        return []
-    takes_all = any(one.kind is one.VAR_KEYWORD for one in known.values())
-    return [] if takes_all else [name for name in kwargs if name not in known]
-
-
 def _is_array(value: Any) -> bool:
     """Return whether ``value`` is an array of numpy or of a library with its interface, and no tensor."""
     return hasattr(value, "__array_interface__") and not isinstance(value, Tensor)
@@ -307,11 +324,11 @@ def count_macs(
 ) -> Count:
     """Run ``model(*inputs, **kwargs)`` once and count every contraction: ``.macs``, ``.ledger``, ``.audit``.
 
-    Other keywords go to ``forward`` (``input_ids=ids``); ``kwargs`` holds those whose names are options here. A single
-    mapping, as a tokenizer's result, or tuple is unpacked, a list where ``forward`` takes several inputs.
-    ``input_size`` makes the inputs: ``(1, 3, 224, 224)``, a list of sizes or sizes by name, with their ``dtypes``,
-    ``[torch.long]`` or ``["long"]``. Where no input is a tensor, sizes may stand in their places: ``count(model,
-    input_ids=(2, 16))``. ``model`` may also be a function, a
+    Other keywords go to ``forward`` (``input_ids=ids``); ``kwargs`` holds those whose names are options here, and what
+    is no tensor and only ``**kwargs`` takes. A single mapping, as a tokenizer's result, or tuple is unpacked, a list
+    where ``forward`` takes several inputs. ``input_size`` makes the inputs: ``(1, 3, 224, 224)``, a list of sizes or
+    sizes by name, with their ``dtypes``, ``[torch.long]`` or ``["long"]``. Where no input is a tensor, sizes may stand
+    in their places: ``count(model, input_ids=(2, 16))``. ``model`` may also be a function, a
     ``torch.export.ExportedProgram`` (with its example inputs), a function of settings that returns (module, inputs),
     the name of a preset or a layer, ``"llama3-8b,T=1024"``, what hc.preset returns, or the path of a configuration,
     ``"config.json,T=1024"``, which is counted in a separate process; sizes may be keywords too: ``count("llama3-8b",
@@ -341,7 +358,7 @@ def count_macs(
     raises passes through.
     """
     options = {"allow_unsupported": allow_unsupported, "formulas": formulas, "formula_set": formula_set}
-    model, forward = named_model(model, forward)
+    model, forward = named_model(model, _without_absent(model, forward))
     case = model if isinstance(model, Case) else None
     if (case or isinstance(model, str)) and (inputs or kwargs or forward or input_size is not None):
         name = case.name if case else model
@@ -366,6 +383,7 @@ def count_macs(
         return count(case)
     given = {**(kwargs or {}), **forward}
     module, args, keywords = resolve_call(model, inputs, given, input_size, dtypes)
+    _check_ignored(module, {name: value for name, value in forward.items() if name in keywords})
     try:
         trace = record(module, args, keywords, backward=backward, training=training)
     except Exception as error:
@@ -475,6 +493,8 @@ def summary(
         inputs = (*inputs, *(input_data if isinstance(input_data, list | tuple) else [input_data]))
     try:
         return count_macs(model, *inputs, **options).with_values(depth=depth)
+    except UnknownKeywords as error:
+        raise error.also_of(summary) from None
     except InputsMissing:
         return Parameters(type(model).__name__, tuple(parameter_records(model)), depth)
 
@@ -489,7 +509,9 @@ def _check_choices(name: str, values: Any, known: Sequence[Any]) -> None:
 
 def _is_on(model: Any, device: Any) -> bool:
     """Return whether ``device`` names the one of the module's weights, and is no input of the module itself."""
-    if device is None or not isinstance(model, nn.Module) or not _unknown_keywords(model.forward, {"device": device}):
+    if not isinstance(device, str | torch.device) or not isinstance(model, nn.Module):
+        return False
+    if not ignored_keywords(model, {"device": device}, OPTIONS):
         return False
     weight, named = next(model.parameters(), torch.empty(0)), torch.device(device)
     return named.type == weight.device.type and named.index in (None, weight.device.index)
@@ -497,8 +519,7 @@ def _is_on(model: Any, device: Any) -> bool:
 
 def _without_torchinfo(model: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options with torchinfo's ``mode`` as ``training``, unless they are inputs of the module itself."""
-    forward = model.forward if isinstance(model, nn.Module) else model
-    own = _unknown_keywords(forward, options) if callable(forward) else [*options]
+    own = ignored_keywords(model, options, OPTIONS) if callable(model) else [*options]
     rest = {name: value for name, value in options.items() if name != "cache_forward_pass" or name not in own}
     if "mode" in own and "training" not in rest:
         mode = rest.pop("mode")
@@ -517,7 +538,14 @@ def assert_macs(model: Any, *inputs: Any, expected: str | int | float, **keyword
     expression that cannot be evaluated, TypeError for anything else, and what count_macs raises.
     """
     __tracebackhide__ = True
-    sizes = {name: value for name, value in keywords.items() if type(value) is int}
+    words = re.findall(r"\w+", expected) if isinstance(expected, str) else []
+    forward = getattr(model, "forward", None)
+    named = parameters_of(forward) if callable(forward) else ()
+    sizes = {
+        name: value
+        for name, value in keywords.items()
+        if type(value) is int and (name in words or name not in named and not is_like_option(name, OPTIONS))
+    }
     wanted = _read_expected(expected, sizes)
     if isinstance(model, NAMED):
         sizes = {name: size for name, size in sizes.items() if LENGTH_OF_LETTER.get(name, name) not in LENGTHS}

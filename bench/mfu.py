@@ -10,7 +10,6 @@ Trainer(…, callbacks=[mfu.hugging_face_callback()])
 lightning.Trainer(callbacks=[mfu.lightning_callback()])
 """
 
-import inspect
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,7 +26,7 @@ from torch.utils._pytree import tree_leaves
 from headcount.bench.api import OPTIONS, InputsMissing, count_macs, named_model, resolve_call
 from headcount.bench.case import Case
 from headcount.bench.column import DASH
-from headcount.bench.counting.other_tools import argument_error
+from headcount.bench.counting.keywords import UnknownKeywords, parameters_of
 from headcount.bench.counting.result import Count
 from headcount.bench.counting.run import count_contractions, inputs_of
 from headcount.bench.errors import EnvironmentMissing, UsageError, excerpt, require_package
@@ -96,7 +95,10 @@ class MFU:
             if value is not None
         }
         model, forward = named_model(model, forward)
-        counted = _count(model, sample, forward)
+        try:
+            counted = _count(model, sample, forward)
+        except UnknownKeywords as error:
+            raise error.also_of(MFU) from None
         if known and isinstance(counted, Case):
             raise UsageError(f"{' and '.join(known)}: of a module; {counted.name} has its own")
         how = {name: value for name, value in known.items() if name != "sample_tokens"}
@@ -238,7 +240,7 @@ def _count(model: Any, sample: tuple, forward: dict[str, Any]) -> "Case | Count"
                 "their sizes, (8, 2048)"
             ) from None
     if unknown := [name for name, value in forward.items() if not isinstance(value, Tensor)]:
-        raise argument_error("MFU", unknown, inspect.signature(MFU).parameters)
+        raise UnknownKeywords("MFU", unknown, parameters_of(MFU))
     given, ran = ([line.partition(": ")[2] for line in lines] for lines in (inputs_of(sample, forward), model.inputs))
     if given and given != ran:
         raise UsageError(f"the count ran on {', '.join(ran)}, the sample is {', '.join(given)}; give the count alone")

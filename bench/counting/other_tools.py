@@ -5,6 +5,7 @@ Of torchinfo, torchsummary, ptflops, fvcore, thop, calflops and torch.utils.flop
 
 import re
 from collections.abc import Iterable
+from difflib import get_close_matches
 
 from headcount.models.configs.suggest import did_you_mean
 
@@ -30,6 +31,7 @@ ATTRIBUTES = {
 INPUTS = "the inputs stand behind the model, hc.count(model, x)"
 SIZES = "a size is input_size, as (1, 3, 224, 224)"
 BATCH = "the batch is the first number of a size, as (8, 3, 224, 224)"
+ROUNDED = "an expected number with a unit, '1.8G', holds at its digits"
 PRINTED = "the result prints every column"
 ARGUMENTS = {
     "device": "the model runs where its weights are, and model.to(device) moves it",
@@ -38,6 +40,9 @@ ARGUMENTS = {
     "max": "headcount lock --max writes limits into a lock",
     "mode": "training=True runs in train mode",
     "cache_forward_pass": "each call runs the model",
+    **dict.fromkeys(
+        ("tolerance", "rtol", "atol", "rel_tol"), "an expected number with a unit, '1.8G', holds at its digits"
+    ),
     **dict.fromkeys(("batch_size", "batch_dim"), BATCH),
     **dict.fromkeys(("input_data", "inputs", "args", "example_inputs"), INPUTS),
     **dict.fromkeys(("input_shape", "input_res", "input_sizes"), SIZES),
@@ -46,6 +51,8 @@ ARGUMENTS = {
     **dict.fromkeys(("as_strings", "print_per_layer_stat", "print_results", "output_as_string"), PRINTED),
 }
 """What to do in place of an argument that another tool has."""
+NONE_IS_MEANT = ("depth",)
+"""Arguments of which None is a choice and not the default."""
 
 
 def attribute_error(owner: type, name: str) -> AttributeError:
@@ -66,5 +73,10 @@ def argument_error(taker: str, unknown: Iterable[str], known: Iterable[str]) -> 
     """Return the error of arguments that ``taker`` does not take; it takes ``known`` ones."""
     names, known = list(unknown), list(known)
     hints = dict.fromkeys(ARGUMENTS[name] for name in names if name in ARGUMENTS)
-    near = [did_you_mean(name, known) for name in names if name not in ARGUMENTS]
+    near = [did_you_mean(name, _alike(name, known) if name in ARGUMENTS else known) for name in names]
     return TypeError(f"{taker} takes no {', '.join(names)}{''.join(f'; {hint}' for hint in hints)}{''.join(near)}")
+
+
+def _alike(name: str, known: Iterable[str]) -> list[str]:
+    """Return the names that differ from one of another tool by a letter."""
+    return get_close_matches(name, known, n=1, cutoff=0.9)

@@ -140,7 +140,7 @@ def test_argument_of_another_tool_is_one_line(name, call):
         assert name not in ARGUMENTS or ARGUMENTS[name] in text
         assert name not in ("traning", "bakward") or "did you mean" in text
     # a module may have such an argument itself
-    assert hc.count(Device(), X, device="cpu", **({} if name == "device" else {name: 3})) is not None
+    assert hc.count(Device(), X, device="cpu", kwargs={} if name == "device" else {name: 3}) is not None
 
 
 @pytest.mark.parametrize("name", ATTRIBUTES)

@@ -530,7 +530,7 @@ MASK = torch.ones(T, T, dtype=torch.bool).tril()
 
 @pytest.mark.parametrize("mask", [{"is_causal": True}, {"attn_mask": MASK}], ids=["flag", "tensor"])
 def test_causal_rule_takes_a_causal_mask(mask):
-    mfu = hc.MFU(Attention(), torch.ones(B, T, d), peak=PEAK, rule="maxtext", **mask)
+    mfu = hc.MFU(Attention(), torch.ones(B, T, d), peak=PEAK, rule="maxtext", kwargs=mask)
     assert mfu.flops_per_token == 6 * (d * d + d * T)
 
 
