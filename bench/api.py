@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from headcount.bench.case import Case, resolve_lengths
 from headcount.bench.contractions import module_tree
@@ -150,6 +150,15 @@ def resolve_call(
 
 def _name_of(module: nn.Module) -> str:
     return module.name if isinstance(module, FunctionModule) else type(module).__name__
+
+
+def _runs(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> bool:
+    """Return whether a copy of the module runs on these inputs."""
+    try:
+        record(module, args, kwargs)
+    except Exception:
+        return False
+    return True
 
 
 def _without_absent(model: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -286,10 +295,10 @@ def _hint(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], giv
     if tensors and not any(isinstance(leaf, Tensor) for leaf in tree_leaves(given)):
         sizes = [tuple(tensor.shape) for tensor in tensors]
         made = ", ".join(f"{size} of {one.dtype}" for size, one in zip(sizes, tensors, strict=True))
-        return (
-            f"the inputs were made from sizes, {made}: the first number is the batch, without one {(1, *sizes[0])} is "
-            "meant; dtypes are the types, ['long'] of ids"
-        )
+        batch = ""
+        if _runs(module, *tree_map_only(Tensor, lambda tensor: tensor[None], (tuple(args), dict(kwargs)))):
+            batch = f": the first number is the batch, without one {(1, *sizes[0])} is meant"
+        return f"the inputs were made from sizes, {made}{batch}; dtypes are the types, ['long'] of ids"
     if isinstance(module, FunctionModule):
         # it may take anything
         return ""

@@ -68,9 +68,23 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+SENTENCE_END = re.compile(r"(?<=[.!?;])\s+(?=[A-Z])|\n")
+LONGEST_REASON, LONGEST_VALUE = 300, 80
+"""Characters of an error, and of a value, that fit into a line."""
+
+
 def excerpt(found: Any) -> str:
-    """Return the first 80 characters of an error, or of a value that a file holds, on one line and printable."""
-    return re.sub(r"[^ -~]", "?", str(found) if isinstance(found, BaseException) else repr(found))[:80]
+    """Return the first sentence of an error, or the start of a value that a file holds, on one line and printable.
+
+    An error of more than LONGEST_REASON characters ends at a word, with "...".
+    """
+    if not isinstance(found, BaseException):
+        return re.sub(r"[^ -~]", "?", repr(found))[:LONGEST_VALUE]
+    sentence = re.sub(r"[^ -~]", "?", SENTENCE_END.split(str(found).strip(), maxsplit=1)[0]).rstrip()
+    if len(sentence) <= LONGEST_REASON:
+        return sentence
+    start, _, _ = sentence[: LONGEST_REASON - 3].rpartition(" ")
+    return f"{start or sentence[: LONGEST_REASON - 3]}..."
 
 
 def reset_warning_filters() -> None:

@@ -40,6 +40,7 @@ from headcount.bench.training_flops import (
     model_rule,
     recomputed_flops,
     tokens_of,
+    used_experts,
     utilisation,
 )
 from headcount.formulas.ledger import Entry, Size, divide
@@ -54,7 +55,8 @@ class MFU:
     update, ``average`` that of all, None before the first; ``metrics`` is a dict for a logger; ``tokens`` and
     ``seconds`` are totals.
 
-    Of frozen parameters (``requires_grad=False``, as LoRA leaves them) the FLOPs of their gradients are not counted.
+    Of frozen parameters (``requires_grad=False``, as LoRA leaves them) the FLOPs of their own gradients are not
+    counted; those of their input are, also where nothing before them trains and a step leaves them out.
 
     Args:
         model: what hc.count takes, or the result of hc.count. A module also runs one training step, on a copy.
@@ -64,12 +66,13 @@ class MFU:
         rule: a rule of headcount table --list; of mixtures, those of N take the active parameters.
         devices: devices that share the tokens of an update.
         sample_tokens: tokens of ``sample`` (default: elements of its ids, or B T of B x T x width).
-        active_params: parameters that a token uses (default: those of the count, which may be unknown of a mixture).
+        active_params: parameters that a token uses, where the count does not show them, as of some mixtures.
         active_trainable_params: the trainable ones of them (default: those of the count; unknown of a mixture with
             frozen weights whose active_params are).
 
     Raises:
-        UsageError: for an unknown peak or rule, a rule that needs more than a run shows, or unknown tokens.
+        UsageError: for an unknown peak or rule, a rule that needs more than a run shows, unknown tokens, a model that
+            does not train, and active_params other than those that the count shows.
     """
 
     def __init__(
@@ -256,8 +259,17 @@ def _tokens_of(counted: Count, sample_tokens: int | None) -> int:
 
 
 def _check_active(counted: Count, active_params: int | None = None, active_trainable_params: int | None = None) -> None:
-    """Raise UsageError for more trainable parameters that a token uses than there can be, or fewer."""
+    """Raise UsageError for parameters that a token uses, or trainable ones of them, that there cannot be.
+
+    Those that the run shows are no choice.
+    """
+    if counted.params and not counted.trainable_params:
+        raise UsageError(f"nothing trains: all {counted.params:,} parameters are frozen, requires_grad=False")
     active = counted.active_params if active_params is None else active_params
+    if active_params is not None and active_params > counted.params:
+        raise UsageError(f"active_params={active_params}: the model has {counted.params} parameters")
+    if None not in (active_params, counted.active_params) and active_params != counted.active_params:
+        raise UsageError(f"active_params={active_params}: in this run a token uses {counted.active_params} parameters")
     if active_trainable_params is None:
         return
     if active is None:
@@ -274,7 +286,10 @@ def _check_active(counted: Count, active_params: int | None = None, active_train
 def _unknown_of(counted: Count, active_params: int | None = None, **_: Any) -> str:
     """Return the keywords of what the run does not show of the parameters that a token uses."""
     active = counted.active_params if active_params is None else active_params
-    needed = ["active_params=N"] if active is None else []
+    needed = []
+    if active is None:
+        found = used_experts(counted)
+        needed.append(found.text() if found else "active_params=N")
     if counted.trainable_params not in (0, counted.params) and active_trainable(counted, active) is None:
         needed.append(
             f"active_trainable_params=N, the trainable part of them: {counted.trainable_params} if each token uses all "

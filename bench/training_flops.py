@@ -1,7 +1,7 @@
 """Training FLOPs of a closed form or of a counted module under a named rule, and their share of a peak. No torch."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import wraps
 from typing import TYPE_CHECKING, Any
@@ -61,14 +61,15 @@ def _naming_others(function: Callable[..., Size]) -> Callable[..., Size]:
 
 
 def find_rule(name: str, case: "Case | Count | None" = None, **options: Any) -> Rule:
-    """Return a rule of a training step.
+    """Return a rule of a training step by its name in any case.
 
     Raises UsageError with the nearest names; of a ``case``, those for which flops_per_token works with ``options``.
     """
-    if name not in TRAINING:
+    spelt = {one.lower(): one for one in TRAINING}
+    if str(name).lower() not in spelt:
         known = TRAINING if case is None else _working(flops_per_token, case, options)
         raise UsageError(f"unknown rule {name!r}; {choices(str(name), known)}")
-    return CONVENTIONS[name]
+    return CONVENTIONS[spelt[str(name).lower()]]
 
 
 @_naming_others
@@ -138,6 +139,61 @@ def _active_trainable_of(module: "ModuleRecord") -> int | None:
         return module.active_params
     whole = not module.trainable_params or module.active_params == module.params
     return module.trainable_params if whole else None
+
+
+@dataclass(frozen=True)
+class UsedExperts:
+    """How many of equal experts a token of a run used on average, and the parameters that it used then."""
+
+    top_k: int
+    experts: int
+    active_params: int
+
+    def text(self) -> str:
+        """Return what to give if each token uses so many by design."""
+        return (
+            f"active_params={self.active_params} if that is by design (this run used {self.top_k} of {self.experts} "
+            "experts per token on average)"
+        )
+
+
+def used_experts(count: "Count") -> UsedExperts | None:
+    """Return what a token uses of experts in loops; None where the run does not show one number for all of them.
+
+    The experts are equal modules by number, each multiplies some rows once, and all rows are K times the tokens.
+    """
+    tokens, found, unused = count.tokens, set(), 0
+    if not tokens or count.modules is None:
+        return None
+    rows: dict[str, int] = {}
+    for entry in count.ledger:
+        for path in _numbered(entry.path):
+            # all products of an expert have its rows; the first is enough
+            rows.setdefault(path, entry.times * entry.dims.get("m", 0))
+    groups: dict[str, list[str]] = {}
+    for path in rows:
+        groups.setdefault(path.rpartition(".")[0], []).append(path)
+    for members in groups.values():
+        top_k, rest = divmod(sum(rows[path] for path in members), tokens)
+        sizes = {_params_in(count, path) for path in members}
+        if rest or not 0 < top_k < len(members) or len(sizes) > 1:
+            continue
+        found.add((top_k, len(members)))
+        unused += (len(members) - top_k) * sizes.pop()
+    if len(found) != 1:
+        return None
+    return UsedExperts(*found.pop(), count.params - unused)
+
+
+def _numbered(path: str) -> Iterator[str]:
+    """Iterate over the paths of the modules around a product, and its own, whose last name is a number."""
+    names = path.split(".")
+    return (".".join(names[: end + 1]) for end, name in enumerate(names) if name.isdecimal())
+
+
+def _params_in(count: "Count", path: str) -> int:
+    """Return the parameters of a module and those inside it."""
+    return sum(one.params for one in count.modules or () if f"{one.path}.".startswith(f"{path}."))
 
 
 def _module_flops(count: "Count", rule: Rule, tokens: int, active_params: int | None, trainable: int | None) -> Size:

@@ -179,10 +179,22 @@ def test_failed_run_of_sizes_names_them():
         hc.count(torch.nn.BatchNorm2d(3), torch.ones(3, 5, 7))
     # of several sizes behind each other too
     with pytest.raises(
-        ValueError, match=r"^RuntimeError: .*\(2, 3\) of torch.float32, \(2, 4\) of torch.float32: "
+        ValueError, match=r"^RuntimeError: .*\(2, 3\) of torch.float32, \(2, 4\) of torch.float32; dtypes are"
     ) as caught:
         hc.count(nn.Bilinear(3, 5, 7), (2, 3), (2, 4))
     assert "\n" not in str(caught.value) and isinstance(caught.value.__cause__, RuntimeError)
+
+
+@pytest.mark.parametrize("module, size, batch_is_meant", [
+    (nn.BatchNorm2d(3), (3, 5, 7), True), (nn.BatchNorm1d(3), (3,), True), (nn.Conv2d(3, 8, 7), (1, 1, 32, 32), False),
+    (nn.Linear(3, 5), (2, 4), False), (nn.Sequential(nn.Flatten(), nn.Linear(12, 5)), (3, 4), True),
+])  # fmt: skip
+def test_batch_is_advised_where_it_makes_the_module_run(module, size, batch_is_meant):
+    module.eval()
+    error = _error_of(module, size)
+    assert ("the first number is the batch" in str(error)) == batch_is_meant
+    # the whole reason of torch
+    assert str(error.__cause__).splitlines()[0].rstrip(".") in str(error)
 
 
 def _error_of(model, *inputs):

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from headcount.bench.errors import format_error
+from headcount.bench.errors import excerpt, format_error
 
 
 @pytest.mark.parametrize(
@@ -34,3 +34,14 @@ def test_other_errors_are_internal(error):
 def test_missing_package_names_a_command():
     text, code = format_error(ModuleNotFoundError("gone", name="matplotlib"))
     assert "pip install matplotlib" in text and code == 3
+
+
+@pytest.mark.parametrize("text, line", [
+    ("expected input[1, 1, 224, 224] to have 3 channels, but got 1 channels instead. Second sentence.",
+     "expected input[1, 1, 224, 224] to have 3 channels, but got 1 channels instead."),
+    ("\nsizes differ\nmore", "sizes differ"), ("use x.mean(2.5)", "use x.mean(2.5)"), ("é", "?"), ("", ""),
+    ("word " * 59 + "ended", "word " * 59 + "ended"), ("word " * 60 + "ended", "word " * 58 + "word..."),
+    ("w" * 301, "w" * 297 + "..."),
+])  # fmt: skip
+def test_error_is_one_whole_sentence(text, line):
+    assert excerpt(ValueError(text)) == line and len(line) <= 300
