@@ -27,8 +27,9 @@ OTHER_DTYPES = {
 LEAST = 1e9
 """The least FLOP/s of a peak; fewer are a number whose unit was forgotten."""
 RATE = re.compile(
-    r"(?P<number>[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?) *(?P<unit>[kmgt]i?|p)?"
-    r"(?: *(?P<what>flop|mac)s?(?: ?(?:/|per) ?s(?:ec(?:ond)?)?)?)?(?: +(?P<dtype>.*))?",
+    r"(?P<number>[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?) *"
+    r"(?P<unit>[kmgt]i?|p|(?:kilo|mega|giga|tera|peta)(?=flop|mac))?"
+    r"(?: *(?P<what>flop|mac)s?(?: ?(?:/|per) ?s(?:ec(?:ond)?)?)?)?(?: +(?P<dtype>[^()]*|\([^()]*\)))?",
     re.IGNORECASE,
 )
 """A rate: a number, its unit, what it counts, per second, and a dtype."""
@@ -113,27 +114,43 @@ def by_device(device: str) -> Hardware | None:
 def by_name(text: str) -> Hardware | None:
     """Return the data sheet of a card by its name, with or without the maker, or torch's; None for every other text.
 
-    The first words are enough where one card alone has them, ``H200``, and the words may be in any order.
+    Some words are enough where one card alone has them, ``H200``, in any order.
     """
-    named = [card for card in HARDWARE.values() if _words(text) in map(_words, card.called)]
-    begun = named or _begun_by(text)
-    return begun[0] if len(begun) == 1 else None
+    found = cards_of(text)
+    return found[0] if len(found) == 1 else None
 
 
-def _begun_by(text: str) -> list[Hardware]:
-    """Return the cards whose names, with or without the maker, begin with the words of ``text``."""
-    found = []
-    for card in HARDWARE.values():
-        names = (card.name.split(), card.short_name.split())
-        beginnings = {_plain("".join(words[:end])) for words in names for end in range(1, len(words) + 1)}
-        if _plain(text) in beginnings:
-            found.append(card)
-    return found
+def cards_of(text: str) -> list[Hardware]:
+    """Return the cards that a text may name: the one of that name, else those of that model that have all words of ``text``.
+
+    A memory that the text states and the data sheet of a name does not is that of the card, ``H100 SXM 80GB``.
+    """
+    cards, words = list(HARDWARE.values()), _words(text)
+    named = [card for card in cards if words in map(_words, card.called)]
+    if named:
+        return named
+    begun = [card for card in cards if any(_begins(name, text) for name in (card.name, card.short_name))]
+    if begun:
+        return begun
+    models = [card for card in cards if _words(card.short_name.split()[0])[0] in words]
+    return [card for card in models if {*words} <= {*_words(card.name), *_memory_words(card)}]
+
+
+def _begins(name: str, text: str) -> bool:
+    """Return whether some first words of a card's name are ``text``, with or without spaces."""
+    words = name.split()
+    return _plain(text) in {_plain("".join(words[:end])) for end in range(1, len(words) + 1)}
+
+
+def _memory_words(card: Hardware) -> list[str]:
+    """Return the sizes of memory that torch's names of a card state, and that of its data sheet."""
+    stated = [word for name in card.devices for word in _words(name) if re.fullmatch(r"\d+gb", word)]
+    return [*stated, f"{card.memory_bytes // 10**9}gb"] if card.memory_bytes else stated
 
 
 def _unknown(text: str) -> str:
     """Return what is wrong with the name of a card: several have it, or none."""
-    several = [card.short_name for card in _begun_by(text)]
+    several = [card.short_name for card in cards_of(text)]
     if several:
         return f"{text!r} is {join_or(several)}"
     return f"unknown card {text!r}; {choices(text, names())}"
@@ -159,9 +176,9 @@ def names() -> list[str]:
 def parse_peak(value: Any) -> Peak:
     """Return the peak of a card and a dtype, ``H100 SXM bf16``, or of a rate, ``989 TFLOP/s bf16``, ``989T``, 989e12.
 
-    A card has its name here or torch's, ``NVIDIA H100 80GB HBM3``; alone it has the rate of TRAINED_IN. A rate is in
-    FLOP/s, of MAC/s twice as many. A dtype may have torch's name, ``bfloat16`` or ``torch.bfloat16``, and may be the
-    second of a pair.
+    A card has its name here or torch's, ``NVIDIA H100 80GB HBM3``; alone it has the rate of TRAINED_IN. A name of
+    several cards of the same rate, ``A100``, is that rate's. A rate is in FLOP/s, of MAC/s twice as many. A dtype may
+    have torch's name, ``bfloat16`` or ``torch.bfloat16``, and may be the second of a pair.
 
     Raises UsageError with the nearest names, for an unknown unit or dtype, and for less than LEAST.
     """
@@ -171,12 +188,15 @@ def parse_peak(value: Any) -> Peak:
     found = RATE.fullmatch(text)
     try:
         unit = (found["unit"] or "").capitalize() if found else ""
+        if len(unit) > 2:
+            # a prefix that is written out
+            unit = unit[0]
         rate = parse_float(found["number"] + ("k" if unit == "K" else unit)) if found else None
     except ValueError:
         rate = None
     if found is None or rate is None:
         raise UsageError(f"malformed peak {text[:LONGEST]!r}; write FLOP/s and a dtype, as {EXAMPLES}")
-    dtype = _sheet_dtype(found["dtype"] or "", text)
+    dtype = _sheet_dtype((found["dtype"] or "").strip("()"), text)
     if (found["what"] or "").lower() == "mac":
         rate = flops(rate)
     if rate < LEAST:
@@ -190,20 +210,36 @@ EXAMPLES = "'989 TFLOP/s', 989T, '989T bf16' or 989e12"
 
 def _named_peak(text: str) -> Peak:
     """Return the peak of a card, with or without a dtype."""
-    hardware = by_name(text)
-    if hardware is not None:
-        dtype = next(dtype for dtype in TRAINED_IN if dtype in hardware.tflops)
-    else:
+    cards, word = cards_of(text), ""
+    if not cards:
         name, _, word = text.rpartition(" ")
-        hardware = by_name(name)
-        if hardware is None:
-            raise UsageError(
-                f"peak {text!r}: {_unknown(text if _begun_by(text) else name or text)}, with or without a dtype as in "
-                "'H100 SXM bf16', or FLOP/s such as 989T"
-            )
-        dtype = _sheet_dtype(word)
-    hardware.check(dtype, hardware.tflops)
-    return Peak(hardware.tflops[dtype] * 1e12, hardware.short_name, dtype)
+        cards = cards_of(name) if _sheet_dtype(word.strip("()")) in _dtypes() or by_name(name) else []
+    if not cards:
+        wrong = "no peak" if text in ("", "None") else f"unknown card {text!r}"
+        raise UsageError(
+            f"{wrong}; {choices(text, names())}, with or without a dtype as in 'H100 SXM bf16', or FLOP/s such as 165T "
+            "or 989T"
+        )
+    dtype = _sheet_dtype(word.strip("()")) or next(dtype for dtype in TRAINED_IN if dtype in cards[0].tflops)
+    if len(cards) == 1:
+        cards[0].check(dtype, cards[0].tflops)
+    rates = {card.tflops.get(dtype, 0) for card in cards}
+    if len(rates) > 1 or not all(rates):
+        named = text.removesuffix(word).strip()
+        raise UsageError(f"peak {text!r}: {named!r} is {join_or([card.short_name for card in cards])}")
+    name = cards[0].short_name if len(cards) == 1 else _common_words(cards)
+    return Peak(rates.pop() * 1e12, name, dtype)
+
+
+def _common_words(cards: Sequence[Hardware]) -> str:
+    """Return the words that the names of all cards have."""
+    first, *others = [card.short_name.split() for card in cards]
+    return " ".join(word for word in first if all(word in other for other in others))
+
+
+def _dtypes() -> list[str]:
+    """Return the dtypes of all data sheets."""
+    return [*dict.fromkeys(dtype for card in HARDWARE.values() for dtype in card.tflops)]
 
 
 def _sheet_dtype(name: str, peak: str = "") -> str:
@@ -213,7 +249,7 @@ def _sheet_dtype(name: str, peak: str = "") -> str:
     """
     plain = name.lower().removeprefix("torch.")
     found = {**TORCH_DTYPES, **OTHER_DTYPES}.get(plain, plain)
-    stated = dict.fromkeys(dtype for card in HARDWARE.values() for dtype in card.tflops)
+    stated = _dtypes()
     if peak and found not in ("", *stated, *TYPE_BITS):
         raise UsageError(
             f"peak {peak!r}: {name!r} is no unit and no dtype; units are k to P with FLOP/s, FLOPS or MAC/s, dtypes "

@@ -23,9 +23,13 @@ def test_peak_by_name_or_number(text, peak):
 
 
 @pytest.mark.parametrize("text, named", [
-    ("H100 bf16", "'H100' is H100 SXM, H100 PCIe or H100 NVL"), ("A100 SXM bf16", "A100 80GB SXM"),
-    ("H100", "'H100' is H100 SXM, H100 PCIe or H100 NVL"), ("A100 40GB", "is A100 40GB SXM or A100 40GB PCIe"),
-    ("", "989T"), ("V100 SXM2 bf16", "fp16, fp32, fp64"), ("0T", "the unit is FLOP/s"), ("-3T", "the unit is FLOP/s"),
+    ("H100 bf16", "'H100' is H100 SXM, H100 PCIe or H100 NVL"), ("V100", "'V100' is V100 SXM2 or V100 PCIe"),
+    ("H100", "'H100' is H100 SXM, H100 PCIe or H100 NVL"), ("H100 80GB", "is H100 SXM or H100 PCIe"),
+    ("NVIDIA", "'NVIDIA' is H200 SXM, "), ("", "^no peak; .*989T"), (None, "^no peak; .* H100 SXM, .*989T"),
+    ("RTX 4090", "^unknown card 'RTX 4090'; .* FLOP/s such as 165T"),
+    ("RTX 4090 bf16", "^unknown card 'RTX 4090 bf16'"),
+    ("NVIDIA GeForce RTX 4090", "^unknown card 'NVIDIA GeForce RTX 4090'; .* FLOP/s such as 165T"),
+    ("V100 SXM2 bf16", "fp16, fp32, fp64"), ("0T", "the unit is FLOP/s"), ("-3T", "the unit is FLOP/s"),
     ("9T bf16 x", "'bf16 x' is no unit and no dtype"),
     ("989X", "989T"), ("1e999", "989T"), ("1,979 TFLOPS", "989T"), ("H100 SXM bananas", "no rate of 'bananas'"),
 ])  # fmt: skip
@@ -35,17 +39,18 @@ def test_unknown_peak_names_valid_ones(text, named):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("dtype", ["", " bf16", " torch.bfloat16", " BFloat16"])
+@pytest.mark.parametrize("dtype", ["", " bf16", " torch.bfloat16", " BFloat16", " (bf16)"])
 @pytest.mark.parametrize("text", [
     "989 TFLOPS", "989 TFLOP/s", "989TFLOPS", "989 TFLOPs", "989 TFLOP", "989 tflops per second", "989TFLOPs/s",
     "0.989 PFLOP/s", "989000 GFLOPS", "989e12 FLOP/s", "989e12", "9.89E+14", "494.5 TMAC/s", "494.5T MACs",
-    "494.5 TMACs", "989 T", "+989T", "989000000000000", "989000000000000.0",
+    "494.5 TMACs", "989 T", "989 teraflops", "0.989 PetaFLOPS", "494.5 teraMACs/s", "989 TeraFLOP per second",
+    "+989T", "989000000000000", "989000000000000.0",
 ])  # fmt: skip
 def test_units_of_a_peak(text, dtype):
     assert parse_peak(text + dtype) == Peak(989e12, "", "bf16" if dtype else "")
 
 
-WORDS = ["bananas", "TOPS", "TB/s", "TF", "Teraflops", "sparse", "TFLOPS/GPU", "W", "TFLOPS bananas", "H100", "PiFLOPS"]
+WORDS = ["bananas", "TOPS", "TB/s", "TF", "Tera", "sparse", "TFLOPS/GPU", "W", "TFLOPS bananas", "H100", "PiFLOPS"]
 
 
 @pytest.mark.parametrize("word", WORDS)
@@ -63,6 +68,27 @@ def test_peak_without_its_unit_is_refused(number):
     assert parse_peak(1e9) == parse_peak("500 MMAC/s") == Peak(1e9)
 
 
+A100S = [card.name for card in HARDWARE.values() if "A100" in card.name]
+
+
+@pytest.mark.parametrize("text, rate", [
+    ("A100", 312e12), ("A100 80GB", 312e12), ("A100 SXM", 312e12), ("a100-sxm4", 312e12), ("A100 PCIe tf32", 156e12),
+    ("NVIDIA A100 (fp32)", 19.5e12), (("A100", torch.float16), 312e12),
+])  # fmt: skip
+def test_cards_of_one_rate_need_no_choice_for_a_peak(text, rate):
+    assert len(A100S) == 4 and parse_peak(text).flops_per_s == rate and "A100" in str(parse_peak(text))
+
+
+@pytest.mark.parametrize("text, cards", [
+    ("A100", ["80GB SXM", "40GB SXM", "80GB PCIe", "40GB PCIe"]), ("A100 SXM", ["80GB SXM", "40GB SXM"]),
+    ("A100 PCIe", ["80GB PCIe", "40GB PCIe"]), ("A100 80GB", ["80GB SXM", "80GB PCIe"]),
+])  # fmt: skip
+def test_card_by_some_words_lists_those_that_have_them(text, cards):
+    listed = ", ".join(f"A100 {card}" for card in cards[:-1])
+    with pytest.raises(UsageError, match=f"^'{text}' is {listed} or A100 {cards[-1]}$"):
+        find_card(text)
+
+
 @pytest.mark.parametrize("card", HARDWARE.values(), ids=HARDWARE)
 def test_card_has_the_names_that_torch_gives_it(card):
     first, dtype = parse_peak(card.short_name), next(iter(card.tflops))
@@ -73,7 +99,8 @@ def test_card_has_the_names_that_torch_gives_it(card):
 
 
 @pytest.mark.parametrize("text, card", [
-    ("H100 SXM5", "h100"), ("H100-SXM5", "h100"), ("NVIDIA H100 SXM5", "h100"), ("H200 SXM5", "h200"),
+    ("H100 SXM5", "h100"), ("H100-SXM5", "h100"), ("H100-SXM5-80GB", "h100"),
+    ("NVIDIA H100 SXM5", "h100"), ("H200 SXM5", "h200"),
     ("A100 80GB SXM4", "a100"), ("A100 SXM4 80GB", "a100"), ("A100-SXM-40GB", "a100-40gb"),
     ("A100 PCIe 80GB", "a100-pcie"),
     ("V100 SXM", "v100"), ("V100-SXM2-32GB", "v100"),
