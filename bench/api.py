@@ -40,7 +40,15 @@ from headcount.bench.counting.keywords import (
 from headcount.bench.counting.other_tools import ARGUMENTS, NONE_IS_MEANT, argument_error, attribute_error
 from headcount.bench.counting.result import MODULES, Count, check_rows, module_frame
 from headcount.bench.counting.run import REPORT, count_contractions, inputs_of
-from headcount.bench.counting.sizes import EXAMPLE, is_numbers, keyword_sizes, make_inputs, positional_sizes
+from headcount.bench.counting.sizes import (
+    EXAMPLE,
+    IDS,
+    is_numbers,
+    keyword_sizes,
+    make_inputs,
+    positional_sizes,
+    takes_ids,
+)
 from headcount.bench.counting.tools import ModuleCall
 from headcount.bench.errors import excerpt
 from headcount.bench.output import notebook
@@ -184,7 +192,8 @@ class InputsMissing(TypeError):
     def __init__(self, module: nn.Module) -> None:
         names = ", ".join(inspect.signature(module.forward).parameters)
         super().__init__(
-            f"{type(module).__name__} takes {names}: give tensors, or sizes, as hc.count(model, {EXAMPLE})"
+            f"{type(module).__name__} takes {names}: give tensors, or sizes, as "
+            f"hc.count(model, {IDS if takes_ids(module) else EXAMPLE})"
         )
 
 
@@ -241,7 +250,7 @@ def named_case(text: str) -> Case:
     if not has_closed_form(spec):
         near = did_you_mean(spec, PRESETS)
         if ":" in spec or spec.endswith(".py"):
-            other = f"the command counts code of yours: headcount count {text}"
+            other = f"the command counts code of yours: headcount count {text}, with --input SIZES of a model alone"
         else:
             other = f"a model of the Hugging Face hub is 'hf:{spec}', a configuration 'config.json', your own a module"
         raise ValueError(f"{text!r} is no preset and no layer{near}; {other}")
@@ -457,7 +466,7 @@ class Parameters:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return notebook.page(self._table(None))
+        return notebook.page(self._table(None), self.depth)
 
 
 COLUMNS = (

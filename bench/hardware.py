@@ -121,7 +121,7 @@ def by_name(text: str) -> Hardware | None:
 
 
 def cards_of(text: str) -> list[Hardware]:
-    """Return the cards that a text may name: the one of that name, else those of that model that have all words of ``text``.
+    """Return the cards that a text may name: the one of that name, else those of that model that have all its words.
 
     A memory that the text states and the data sheet of a name does not is that of the card, ``H100 SXM 80GB``.
     """

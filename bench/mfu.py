@@ -167,7 +167,7 @@ class MFU:
     def __str__(self) -> str:
         shares = [f"{name.upper()} {100 * self.metrics[name]:.4g} %" for name in ("mfu", "hfu") if name in self.metrics]
         flops = f"{_flops(self.flops_per_token)} FLOPs per token"
-        if self.hardware_flops_per_token != self.flops_per_token:
+        if self.hardware_flops_per_token not in (None, self.flops_per_token):
             flops += f", {_flops(self.hardware_flops_per_token)} with recomputation"
         start = ", ".join(shares) or "MFU: no update yet"
         return f"{start}; {flops} by rule {self.rule.name}, peak {self.peak}"

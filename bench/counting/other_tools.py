@@ -10,9 +10,9 @@ from difflib import get_close_matches
 from headcount.models.configs.suggest import did_you_mean
 
 ATTRIBUTES = {
-    **dict.fromkeys(("total_params", "num_params", "n_params", "total_parameters"), "params"),
+    **dict.fromkeys(("total_params", "num_params", "n_params", "total_parameters", "count_params"), "params"),
     **dict.fromkeys(("total_mult_adds", "mult_adds", "total_macs", "total", "total_ops"), "macs"),
-    **dict.fromkeys(("total_flops", "get_total_flops"), "flops"),
+    **dict.fromkeys(("total_flops", "get_total_flops", "count_flops"), "flops"),
     **dict.fromkeys(("total_param_bytes", "param_bytes", "params_bytes"), "weight_bytes"),
     **dict.fromkeys(("summary_list", "layers"), "modules"),
     **dict.fromkeys(("to_dict", "as_dict"), "to_json()"),

@@ -434,7 +434,7 @@ class Count:
         return str(self)
 
     def _repr_html_(self) -> str:
-        return notebook.page(self._table(None))
+        return notebook.page(self._table(None), self.depth)
 
     @property
     def tokens(self) -> int | None:

@@ -12,7 +12,8 @@ from torch.utils._pytree import tree_leaves
 from headcount.bench.hardware import TORCH_DTYPES
 from headcount.models.configs.suggest import did_you_mean
 
-EXAMPLE = "(1, 3, 224, 224)"
+EXAMPLE, IDS = "(1, 3, 224, 224)", "(1, 128)"
+"""A size of images, and of ids."""
 SHORT_DTYPES = {short: name for name, short in TORCH_DTYPES.items()}
 """Names of torch's types by those of data sheets."""
 NUMBERS = re.compile(r"[\s\d,.x()\[\]+-]*\d[\s\d,.x()\[\]+-]*")
@@ -119,8 +120,7 @@ def make_inputs(module: nn.Module, input_size: Any, dtypes: Any = None) -> tuple
         sizes = [sizes]
     names = list(input_size) if named else [""] * len(sizes)
     weight = next((one for one in module.parameters() if one.is_floating_point()), torch.empty(0))
-    first = next((one for one in module.modules() if not [*one.children()] and [*one.parameters()]), None)
-    usual = torch.long if isinstance(first, nn.Embedding | nn.EmbeddingBag) else weight.dtype
+    usual = torch.long if takes_ids(module) else weight.dtype
     if dtypes is None:
         types = [_usual_dtype(name, usual, weight.dtype) for name in names]
     else:
@@ -136,6 +136,12 @@ def make_inputs(module: nn.Module, input_size: Any, dtypes: Any = None) -> tuple
         for size, dtype in zip(sizes, types, strict=True)
     ]
     return ((), dict(zip(names, made, strict=True))) if named else (tuple(made), {})
+
+
+def takes_ids(module: nn.Module) -> bool:
+    """Return whether the first layer of a module is an embedding."""
+    first = next((one for one in module.modules() if not [*one.children()] and [*one.parameters()]), None)
+    return isinstance(first, nn.Embedding | nn.EmbeddingBag)
 
 
 def _usual_dtype(name: str, usual: torch.dtype, weights: torch.dtype) -> torch.dtype:

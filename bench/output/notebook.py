@@ -10,12 +10,10 @@ if TYPE_CHECKING:
     from headcount.bench.contractions.module_tree import ModuleRow
     from headcount.bench.result import Table
 
-OPEN = 2
-"""Levels of modules that are unfolded at first."""
 STYLE = """
-.headcount { font: 13px/1.6 ui-monospace, monospace; max-width: 80em; overflow-x: auto }
+.headcount { font: 13px/1.6 ui-monospace, monospace; max-width: 100%; overflow-x: auto }
 .headcount summary, .headcount .row { display: grid; gap: 1em; white-space: nowrap;
-  grid-template-columns: minmax(16em, 3fr) minmax(16em, 2fr) minmax(7em, 1fr) 8em 10em 9em }
+  width: max-content; grid-template-columns: var(--columns) }
 .headcount summary { cursor: pointer }
 .headcount summary > span:first-child::before { content: "▸ " }
 .headcount details[open] > summary > span:first-child::before { content: "▾ " }
@@ -24,23 +22,39 @@ STYLE = """
 .headcount .head { opacity: .65; border-bottom: 1px solid currentColor }
 .headcount .bar { text-align: right;
   background: linear-gradient(rgba(70, 130, 180, .4) 0 0) no-repeat left / var(--share) 100% }
-.headcount span { overflow: hidden; text-overflow: ellipsis }
 """
+HEADS = ("module", "class", "output", "params", "MACs", "share")
+INDENT, MARK, BAR = 2, 3, 14
+"""Characters before a module for each level, those of the mark that folds it, and those of a bar."""
 
 
-def page(printed: "Table[ModuleRow]") -> str:
-    """Return the table of a count's modules as an element that needs no script."""
+def page(printed: "Table[ModuleRow]", depth: int | None) -> str:
+    """Return the table of a count's modules as an element that needs no script, unfolded ``depth`` levels, None: all.
+
+    A column is as wide as its longest text, so that none is cut.
+    """
     rows = list(printed.rows)
-    heads = ("module", "class", "output", "params", "MACs", "share")
-    head = "".join(f'<span class="{"number" if place > 2 else ""}">{name}</span>' for place, name in enumerate(heads))
+    head = "".join(f'<span class="{"number" if place > 2 else ""}">{name}</span>' for place, name in enumerate(HEADS))
     below = "<br>".join(escape(escape_controls(line)) for line in printed.below)
     return (
-        f'<div class="headcount"><style>{STYLE}</style><strong>{escape(printed.title)}</strong>'
-        f'<div class="row head">{head}</div>{"".join(_modules(rows))}<p>{below}</p></div>'
+        f'<div class="headcount" style="--columns:{_columns(rows)}"><style>{STYLE}</style>'
+        f"<strong>{escape(printed.title)}</strong>"
+        f'<div class="row head">{head}</div>{"".join(_modules(rows, depth))}<p>{below}</p></div>'
     )
 
 
-def _modules(rows: Sequence["ModuleRow"]) -> Iterator[str]:
+def _columns(rows: Sequence["ModuleRow"]) -> str:
+    """Return the width of each column in characters."""
+    widths = [MARK + len(HEADS[0]), *map(len, HEADS[1:])]
+    for row in rows:
+        module, *others = _texts(row)
+        lengths = [MARK + INDENT * row.level + len(module), *map(len, others)]
+        widths = [max(pair) for pair in zip(widths, lengths, strict=True)]
+    widths[-1] = max(widths[-1], BAR)
+    return " ".join(f"{width}ch" for width in widths)
+
+
+def _modules(rows: Sequence["ModuleRow"], depth: int | None) -> Iterator[str]:
     """Yield the rows; one with rows of a higher level after it folds them."""
     place = 0
     while place < len(rows):
@@ -50,21 +64,25 @@ def _modules(rows: Sequence["ModuleRow"]) -> Iterator[str]:
         if end == place + 1:
             yield f'<div class="row">{_cells(row)}</div>'
         else:
-            is_open = " open" * (row.level < OPEN)
-            inside = "".join(_modules(rows[place + 1 : end]))
+            is_open = " open" * (depth is None or row.level < depth)
+            inside = "".join(_modules(rows[place + 1 : end], depth))
             yield f"<details{is_open}><summary>{_cells(row)}</summary>{inside}</details>"
         place = end
 
 
+def _texts(row: "ModuleRow") -> list[str]:
+    """Return the text of each column of a row."""
+    numbers = (DASH if number is None else f"{number:,}" for number in (row.params, row.macs))
+    share = DASH if row.share is None else f"{float(row.share):.2f} %"
+    return [*(escape_controls(text) for text in (row.module, row.type, row.output)), *numbers, share]
+
+
 def _cells(row: "ModuleRow") -> str:
     """Return the cells of a row; its share is a bar too."""
-    texts = [escape(escape_controls(text)) for text in (row.module, row.type, row.output)]
-    numbers = (DASH if number is None else f"{number:,}" for number in (row.params, row.macs))
-    share = "" if row.share is None else f"{float(row.share):.2f} %"
+    module, kind, output, params, macs, share = map(escape, _texts(row))
     width = 0 if row.share is None else float(row.share)
     return (
-        f'<span style="padding-left:{row.level}em">{texts[0]}</span>'
-        + "".join(f"<span>{text}</span>" for text in texts[1:])
-        + "".join(f'<span class="number">{number}</span>' for number in numbers)
-        + f'<span class="bar" style="--share:{width:.2f}%">{share or DASH}</span>'
+        f'<span style="padding-left:{INDENT * row.level}ch">{module}</span><span>{kind}</span><span>{output}</span>'
+        f'<span class="number">{params}</span><span class="number">{macs}</span>'
+        f'<span class="bar" style="--share:{width:.2f}%">{share}</span>'
     )

@@ -600,7 +600,7 @@ def test_run_without_inputs_names_them():
 def test_parameters_have_what_a_count_has():
     found, counted = hc.summary(Both()), hc.count(Both(), X, X)
     page = found._repr_html_()
-    assert page.startswith('<div class="headcount">') and "Linear" in page and "the module did not run" in page
+    assert page.startswith('<div class="headcount" ') and "Linear" in page and "the module did not run" in page
     rows = found.to_dataframe()
     assert rows.equals(found.to_dataframe("modules")) and list(rows.columns) == list(
         counted.to_dataframe("modules").columns

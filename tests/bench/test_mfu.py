@@ -142,7 +142,7 @@ def test_unknown_recomputation_is_none():
         found = hc.MFU(model, *sample, peak=PEAK)
         found.update(1000, 0.1)
         assert found.hardware_flops_per_token is None and "hfu" not in found.metrics
-        assert "FLOPs per token, – with recomputation" in str(found)
+        assert "FLOPs per token by rule" in str(found)
 
 
 def test_text_before_and_after_an_update():
