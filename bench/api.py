@@ -621,6 +621,8 @@ def _read_expected(expected: Any, sizes: Mapping[str, int]) -> ExactMacs | Print
     Raises ValueError for a text that is neither a number of MACs or FLOPs nor an expression, TypeError for others.
     """
     if isinstance(expected, str):
+        if not is_printed(expected):
+            expected = _in_usual_letters(expected)
         if is_printed(expected):
             kind = measure(expected)
             if kind not in ("", "MACs", "FLOPs"):
@@ -636,6 +638,21 @@ def _read_expected(expected: Any, sizes: Mapping[str, int]) -> ExactMacs | Print
     if not isinstance(expected, Integral) or isinstance(expected, bool):
         raise TypeError(f"expected={expected!r}: give an integer or an expression")
     return ExactMacs(int(expected), expected)
+
+
+UNIT = re.compile(r"([\d.,]+ ?)([kmgt])? ?(macs?|flops?|mult-?adds?|madds?)?", re.IGNORECASE)
+"""A number, its unit and what it is of, in any letters and as other tools write them."""
+
+
+def _in_usual_letters(text: str) -> str:
+    """Return a number with a unit in the letters that are read here, ``1.8 GMACs``; another text as it is."""
+    found = UNIT.fullmatch(text)
+    if not found or not (found[2] or found[3]):
+        return text
+    unit, measured = (found[2] or "").upper(), found[3] or ""
+    if measured.lower().startswith("m"):
+        measured = "MACs"
+    return f"{found[1]}{unit}{measured}"
 
 
 def is_printed(text: str) -> bool:

@@ -661,3 +661,27 @@ def test_expected_macs_are_an_integer():
     for wrong in (MACS + 0.5, float("nan"), float("inf"), True, Fraction(MACS), None):
         with pytest.raises(TypeError, match="^expected=[^\n]*: give an integer or an expression$"):
             hc.assert_macs(Net(), X, expected=wrong)
+
+
+@pytest.mark.parametrize("text, holds", [
+    ("1.2g", True), ("1.2G", True), ("1.2 GMult-adds", True), ("1.20 GMAdds", True), ("1.2gmacs", True),
+    ("1.2 Gmultadds", True), ("2.4 gflops", True), ("2.4GFLOPs", True), ("1,200m", True), ("1.3g", False),
+    ("1.3 GMult-Adds", False), ("1.2 gflops", False),
+])  # fmt: skip
+def test_units_have_any_letters(text, holds):
+    with torch.device("meta"):
+        model, x = nn.Linear(3000, 4000, bias=False), torch.ones(100, 3000)
+    if holds:
+        hc.assert_macs(model, x, expected=text)
+    else:
+        with pytest.raises(AssertionError, match="1,200,000,000 multiply-accumulates, expected"):
+            hc.assert_macs(model, x, expected=text)
+
+
+def test_advice_fits_what_the_module_takes():
+    with pytest.raises(TypeError, match=r"hc.count\(model, \(1, 128\)\)$"):
+        hc.count(Ids())
+    with pytest.raises(TypeError, match=r"hc.count\(model, \(1, 3, 224, 224\)\)$"):
+        hc.count(Net())
+    with pytest.raises(ValueError, match="headcount count torchvision.models:resnet18, with --input SIZES"):
+        hc.count("torchvision.models:resnet18")
