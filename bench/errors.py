@@ -74,13 +74,16 @@ LONGEST_REASON, LONGEST_VALUE = 300, 80
 
 
 def excerpt(found: Any) -> str:
-    """Return the first sentence of an error, or the start of a value that a file holds, on one line and printable.
-
-    An error of more than LONGEST_REASON characters ends at a word, with "...".
-    """
+    """Return the first sentence of an error, or the start of a value that a file holds, on one line and printable."""
     if not isinstance(found, BaseException):
         return re.sub(r"[^ -~]", "?", repr(found))[:LONGEST_VALUE]
-    sentence = re.sub(r"[^ -~]", "?", SENTENCE_END.split(str(found).strip(), maxsplit=1)[0]).rstrip()
+    return first_sentence(str(found))
+
+
+def first_sentence(text: str) -> str:
+    """Return the first sentence of an error's text, printable; one above LONGEST_REASON ends at a word, with "..."."""
+    first = SENTENCE_END.split(text.strip(), maxsplit=1)[0].rstrip()
+    sentence = "".join(character if character.isprintable() else "?" for character in first)
     if len(sentence) <= LONGEST_REASON:
         return sentence
     start, _, _ = sentence[: LONGEST_REASON - 3].rpartition(" ")

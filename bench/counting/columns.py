@@ -17,7 +17,8 @@ from headcount.bench.counting.copies import FakeWeights, on_meta, with_fake_weig
 from headcount.bench.counting.decode_step import CACHE_ELEMENTS, DecodeStep, decode_step, stated_cache
 from headcount.bench.counting.result import Count, Unknown
 from headcount.bench.counting.tools import ModuleCall, RecordedCall
-from headcount.bench.targets.user_code import LONGEST, Built, UserCodeError
+from headcount.bench.errors import first_sentence
+from headcount.bench.targets.user_code import Built, UserCodeError
 from headcount.bench.trace.events import Trace, tensors_in
 from headcount.bench.trace.memory import Activations, measure_activations
 from headcount.bench.trace.modes import tensors_of
@@ -128,7 +129,7 @@ def _measure(function: Measure, runs: Runs) -> int | Unknown:
     except (UserCodeError, NoAccount) as reason:
         return Unknown(str(reason))
     except Exception as error:
-        return Unknown(f"a run on meta raised {_first_line(error)}")
+        return Unknown(f"a run on meta raised {_reason(error)}")
     try:
         return whole_bytes(value)
     except ValueError as reason:
@@ -241,7 +242,7 @@ def _macs_of_masks(runs: Runs, window: int | None, unknown: str) -> int:
     try:
         macs = costs.causal_macs(runs.masked.trace, runs.masked.run.by_event, window)
     except Exception as error:
-        raise NoAccount(f"a run with weights that have no values raised {_first_line(error)}") from None
+        raise NoAccount(f"a run with weights that have no values raised {_reason(error)}") from None
     if macs is None:
         raise NoAccount(unknown)
     return macs
@@ -262,5 +263,5 @@ def _input_and_output(trace: Trace) -> int:
     return sum(fact.numel for fact in is_float if is_float[fact]) if all(is_float[fact] for fact in facts) else 0
 
 
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:LONGEST]}"
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {first_sentence(str(error))}"

@@ -23,6 +23,7 @@ from torch.nn.modules import normalization
 
 from headcount.bench.contractions.classify import UnsupportedError, contraction_parts
 from headcount.bench.derive.guards import ROUNDED, Domain, simplify_guards
+from headcount.bench.errors import first_sentence
 from headcount.bench.targets.user_code import UserCodeError
 from headcount.bench.trace.names import patched
 from headcount.bench.trace.record import record
@@ -67,7 +68,7 @@ def count_at(
             raise
         except Exception as error:
             failed = error
-    reason = _first_line(failed) or type(failed).__name__
+    reason = _reason(failed) or type(failed).__name__
     raise CannotBuild(
         f"cannot be built at {format_sizes(point)}: {reason}; --base gives other points; {QUOTIENT}"
     ) from failed
@@ -139,13 +140,13 @@ def _plain(error: Exception) -> str:
         if isinstance(cause, GuardOnDataDependentSymNode | DataDependentOutputException):
             return "the module decides by values of tensors"
         cause = cause.__cause__
-    raised = _first_line(error) if isinstance(error, UserCodeError) else f"{type(error).__name__}: {_first_line(error)}"
+    raised = _reason(error) if isinstance(error, UserCodeError) else f"{type(error).__name__}: {_reason(error)}"
     return f"with symbols for its sizes {raised}"
 
 
-def _first_line(error: BaseException) -> str:
-    """Return the first line of an error's text, cut where it is long."""
-    return (str(error).strip().splitlines() or [""])[0][:160].rstrip(".")
+def _reason(error: BaseException) -> str:
+    """Return the first sentence of an error's text, without its full stop."""
+    return first_sentence(str(error)).rstrip(".")
 
 
 def silence_fake_tensor_log() -> AbstractContextManager:

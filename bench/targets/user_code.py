@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import headcount
 from headcount.bench.case import resolve_lengths
+from headcount.bench.errors import first_sentence
 from headcount.bench.targets.target import Target, Values, is_configuration, parse_input
 from headcount.models.configs.presets import PRESETS
 from headcount.models.configs.suggest import did_you_mean
@@ -446,8 +447,8 @@ def accepts(function: Callable[..., Any], args: tuple, kwargs: Mapping[str, Any]
     return True
 
 
-LONGEST = 160
-"""The most characters of a user's error message that are printed."""
+LONGEST = 3200
+"""The most characters of a user's error message below a traceback."""
 _HIDDEN_FRAMES = (
     *(f"{Path(folder) / name}{os.sep}" for folder in headcount.__path__ for name in ("bench", "models", "formulas")),
     f"{os.sep}torch{os.sep}", "<frozen importlib", f"importlib{os.sep}__init__",
@@ -471,10 +472,10 @@ def run_user_code(
         summary = traceback.TracebackException.from_exception(error)
         # the message of an exception whose __str__ raises is replaced here
         name, message = type(error).__name__, str(summary)
-        text = ": ".join([name, *(line[:LONGEST] for line in message.strip().splitlines()[:1])])
+        text = ": ".join(filter(None, [name, first_sentence(message)]))
         frames = [frame for frame in summary.stack if not any(part in frame.filename for part in _HIDDEN_FRAMES)]
         if not traces_torch and frames and frames[-1] is not summary.stack[-1]:
             frames = []
         lines = ["Traceback (most recent call last):\n", *traceback.StackSummary.from_list(frames).format()]
-        trace = "".join([*lines, f"{name}: {message[: 20 * LONGEST]}"]) if frames else ""
+        trace = "".join([*lines, f"{name}: {message[:LONGEST]}"]) if frames else ""
         raise UserCodeError(f"{reason} raised {text}", trace) from error

@@ -39,7 +39,7 @@ def test_missing_package_names_a_command():
 @pytest.mark.parametrize("text, line", [
     ("expected input[1, 1, 224, 224] to have 3 channels, but got 1 channels instead. Second sentence.",
      "expected input[1, 1, 224, 224] to have 3 channels, but got 1 channels instead."),
-    ("\nsizes differ\nmore", "sizes differ"), ("use x.mean(2.5)", "use x.mean(2.5)"), ("é", "?"), ("", ""),
+    ("\nsizes differ\nmore", "sizes differ"), ("use x.mean(2.5)", "use x.mean(2.5)"), ("é\x1b\ud800", "é??"), ("", ""),
     ("word " * 59 + "ended", "word " * 59 + "ended"), ("word " * 60 + "ended", "word " * 58 + "word..."),
     ("w" * 301, "w" * 297 + "..."),
 ])  # fmt: skip
