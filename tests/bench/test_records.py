@@ -21,7 +21,7 @@ def test_corrupt_lines_are_reported(tmp_path):
     found, problems = records.read(path)
     assert [r.get("i") for r in found] == [0, None, 2, 3] and found[0]["name"] == "é"
     assert [p.split(": ")[0] for p in problems] == [f"{path}:{n}" for n in (2, 3, 4, 6, 7, 8, 10)]
-    assert all(len(problem) < 120 + len(str(path)) and problem.isprintable() for problem in problems)
+    assert all(len(problem) < 320 + len(str(path)) and problem.isprintable() for problem in problems)
 
 
 def example():

@@ -16,9 +16,11 @@ from headcount.bench.targets import watched
 from tests.bench.latency.conftest import PEAKS, latency_record
 
 SHAPE = ["--seq-len", "7", "--batch-size", "2", "--blocks", "2"]
-CPU = ["--layer", "dense", *SHAPE, "--dtype", "float64"]
+FLOAT64 = [*SHAPE, "--dtype", "float64"]
+CPU = ["--layer", "dense", *FLOAT64]
 CASE = "layer some T7 B2 bfloat16 forward cuda balanced"
-GPU = ["--layer", "some", *SHAPE, "--device", "cuda", "--pass", "forward"]
+ON_GPU = ["--device", "cuda", "--pass", "forward"]
+GPU = ["--layer", "some", *SHAPE, *ON_GPU]
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +80,7 @@ def test_error_of_a_whole_case_is_status_of_each_row(monkeypatch, tmp_path):
         raise ValueError("no clock")
 
     monkeypatch.setattr(measure, "CaseTensors", no_cases)
-    argv = [*CPU, "--pass", "forward", "--layer", "some", "--implementation", "loop"]
+    argv = [*FLOAT64, "--pass", "forward", "--layer", "some", "--implementation", "loop"]
     assert main([*argv, "--json", str(tmp_path / "r.jsonl")]) == 1
     found = [(one.layer, one.status, one.peaks) for one in rows_of(tmp_path / "r.jsonl")]
     layers = ("some", "mqa-2x16", "mha-1x64", "mha-2x16")
@@ -137,7 +139,7 @@ def test_failed_capture_restarts_with_the_next_case(tmp_path, cuda, monkeypatch,
         return captured(call, calls, sets)
 
     monkeypatch.setattr(timing, "capture", fail_for_grouped)
-    argv = [*GPU, "--layer", "some", "dense", "--json", str(tmp_path / "r.jsonl")]
+    argv = [*SHAPE, *ON_GPU, "--layer", "some", "dense", "--json", str(tmp_path / "r.jsonl")]
     assert asks_for_restart(argv)
     assert capsys.readouterr().err.endswith(f"{CASE}: a capture failed ({reason}): continuing in a new process\n")
     found = {r.implementation: r for r in rows_of(tmp_path / "r.jsonl") if r.role in ("subject", "mqa")}
@@ -156,7 +158,8 @@ def test_case_that_hung_is_not_tried_again(tmp_path, cuda, monkeypatch):
     """The parent has ended the worker, and states the reason to the next one."""
     reason = {"step": CASE, "reason": "gave no answer within 60 s"}
     monkeypatch.setenv(watched.WORKER, json.dumps(watched.worker() | reason))
-    assert main([*GPU, "--seq-len", "7", "9", "--json", str(tmp_path / "r.jsonl")]) == 1
+    lengths = ["--seq-len", "7", "9", "--batch-size", "2"]
+    assert main(["--layer", "some", *lengths, *ON_GPU, "--json", str(tmp_path / "r.jsonl")]) == 1
     statuses = {(r.seq_len, r.status) for r in rows_of(tmp_path / "r.jsonl")}
     assert statuses == {(7, "failed: RuntimeError: gave no answer within 60 s"), (9, "timed")}
 
