@@ -59,7 +59,8 @@ def across(table: Table[SurveyRow], letter: str) -> Table[AcrossRow]:
             columns.append(replace(column, value=partial(_read_first, column)))
         else:
             columns += [_at_value(column, letter, value) for value in rows[0].by_value]
-    return replace(table, columns=columns, rows=rows)
+    # a label of its own in LaTeX
+    return replace(table, name=f"{table.name}-across", columns=columns, rows=rows)
 
 
 def _is_constant(column: Column, rows: Sequence[AcrossRow]) -> bool:

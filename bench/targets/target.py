@@ -194,6 +194,15 @@ def _checked_input(text: str) -> str:
     return text
 
 
+def check_text(text: str) -> None:
+    """Raise UsageError for a word that an option before it does not take, and that is no target: NAME=VALUE."""
+    if re.fullmatch(r"[A-Za-z_]\w*=[^:]*", text):
+        raise UsageError(
+            f"{text} is a size or a field and no TARGET; an option of NAME=VALUE takes one and repeats: --set {text}, "
+            f"--vary {text}"
+        )
+
+
 def parse_target(text: str, args: argparse.Namespace, base: Target | None = None) -> Target:
     """Return the target that ``text``, TARGET or TARGET,NAME=VALUE,…, and the options of a command name.
 
@@ -203,10 +212,7 @@ def parse_target(text: str, args: argparse.Namespace, base: Target | None = None
     go together or with the target, and for a rank that does not exist, and ConfigError for a field or a layer that does
     not exist.
     """
-    if re.fullmatch(r"[A-Za-z_]\w*=[^:]*", text or ""):
-        raise UsageError(
-            f"{text} is a size or a field and no TARGET; an option of NAME=VALUE takes one and repeats: --set {text}"
-        )
+    check_text(text or "")
     spec, own = targets.split(text) if text or base is None else (base.spec, [])
     base = base or Target(spec)
     words, lengths = _split_lengths(spec, [*own, *(args.set or ())])

@@ -174,6 +174,7 @@ def test_brief_is_one_line_with_the_ends(capsys):
     ([MHA, "--vary", "T=1,2", "--across", "S"], "--vary has T"),
     (["mha:h=3,d_h=5,d_m=7,T=2", "--across", "T"], "--vary T=128,512"),
     ([MHA, "--vary", "T"], "write a letter or a name and its values"),
+    ([MHA, "--vary", "T=1,2", "B=1,2"], "takes one and repeats: --set B=1,2, --vary B=1,2"),
     ([MHA, "--vary", "T=1", "--vary", "T=2"], "write T=1,2"),
     ([MHA, "--vary", "T=1..4"], "as T=128,256,512"),
     ([MHA, "--vary", "T=1:4"], "as T=128,256,512"),
