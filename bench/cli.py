@@ -107,13 +107,18 @@ SET: Mapping[str, Any] = {"action": "append", "metavar": "FIELD=VALUE", "default
 
 
 class NameList(argparse.Action):
-    """Store a list of names, each of the choices if there are any; commas or spaces stand between them."""
+    """Store a list of names, each of the choices if there are any; commas or spaces stand between them.
+
+    An option that is given twice adds to the first.
+    """
 
     def __init__(self, option_strings: Sequence[str], dest: str, **options: Any) -> None:
         super().__init__(option_strings, dest, **{"nargs": "+", "default": [], **options})
 
     def __call__(self, parser, namespace, values, option_string=None) -> None:
-        setattr(namespace, self.dest, [name for word in values for name in word.split(",")])
+        before = getattr(namespace, self.dest) if self in parser.given else []
+        parser.given.add(self)
+        setattr(namespace, self.dest, [*before, *(name for word in values for name in word.split(","))])
 
 
 class Store(argparse._StoreAction):

@@ -9,7 +9,7 @@ import pytest
 import headcount
 from headcount.__main__ import COMMANDS
 from headcount.bench import cli
-from headcount.bench.cli import Parser, Value, add_output, serve
+from headcount.bench.cli import NameList, Parser, Value, add_output, serve
 from headcount.bench.column import Column
 from headcount.bench.errors import UsageError
 from headcount.bench.latency import __main__ as latency
@@ -142,7 +142,9 @@ def test_options_that_repeat_are_given_twice():
     for _ in range(2):
         found = parser.parse_args(["x", "--card", "a", "y", "--set", "b=1", "--set", "c=2", "--on", "--on", "-n", "3"])
         assert (found.words, found.card, found.set, found.on, found.n) == (["x", "y"], "a", ["b=1", "c=2"], True, 3)
-    assert parser.parse_args([]).card == "none"
+        names = parser.parse_args(["--columns", "a,b", "--columns", "c", "d"]).columns
+        assert names == ["a", "b", "c", "d"]
+    assert (parser.parse_args([]).card, parser.parse_args([]).columns) == ("none", ["e"])
 
 
 def repeating():
@@ -153,4 +155,5 @@ def repeating():
     parser.add_argument_group("a group").add_argument("--range", nargs="+", metavar="A=B")
     parser.add_argument("--set", action="append")
     parser.add_argument("--on", action="store_true")
+    parser.add_argument("--columns", action=NameList, default=["e"])
     return parser
