@@ -23,6 +23,7 @@ from headcount.bench.output.layout import scaled, unit_for
 from headcount.bench.result import Row, Table
 from headcount.bench.targets.target import check_text, is_configuration, parse_target
 from headcount.bench.targets.user_code import UserCodeError, check_target
+from headcount.models.configs.base import AttentionConfig
 from headcount.models.configs.numbers import parse_int
 from headcount.models.configs.targets import has_closed_form
 
@@ -113,9 +114,20 @@ def table(
     above = list(dict.fromkeys(note for row in rows for note in row.case.notes or ()))
     if any(isinstance(row.case, Case) and row.case.ideal not in (None, row.case) for row in rows):
         above.append(RELEASED)
+    above += _biases(rows)
     plain = Table("survey", title, [first, *at], rows, above=above, note_column="target")
     found = with_accounts(plain, names, given, MODEL if is_run else REFERENCE, with_ideal=False)
     return replace(found, columns=[_readable(one, found.rows) if human else one for one in found.columns])
+
+
+def _biases(rows: Sequence[SurveyRow]) -> list[str]:
+    """Return which layers have biases where others have none."""
+    configs = [row.case.config for row in rows if isinstance(row.case, Case)]
+    biased = {one.variant: bool(getattr(one, "bias", False)) for one in configs if isinstance(one, AttentionConfig)}
+    if len({*biased.values()}) < 2:
+        return []
+    names = [name for name, has_bias in biased.items() if has_bias]
+    return [f"Layers of {' and '.join(names)} have biases, and the others none; TARGET,bias=0 leaves them out."]
 
 
 def _at(name: str, row: SurveyRow) -> int | str:

@@ -84,6 +84,17 @@ def test_released_code_is_named(words, is_said, capsys):
     assert ("Released code that selects heads computes every head" in capsys.readouterr().out) == is_said
 
 
+@pytest.mark.parametrize("words, names", [
+    ([MHA, MOA], "mha"), ([f"{MHA},bias=0", MOA], None), ([MHA, "mae:h=3,d_m=48,d_h=16", MOA], "mha and mae"),
+    ([MHA], None), ([MHA, "llama3-8b"], None),
+])  # fmt: skip
+def test_biases_of_some_layers_are_named(words, names, capsys):
+    assert main([*words, "--vary", "T=11"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert (f"Layers of {names} have biases, and the others none" in out) == (names is not None)
+    assert names or "have biases" not in out
+
+
 def test_lengths_are_columns(capsys):
     assert main([MHA, "--vary", "h=3", "--vary", "T=11,1k", "--across", "T", "--columns", "params", "macs"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
