@@ -129,9 +129,9 @@ def cards_of(text: str) -> list[Hardware]:
     named = [card for card in cards if words in map(_words, card.called)]
     if named:
         return named
-    begun = [card for card in cards if any(_begins(name, text) for name in (card.name, card.short_name))]
-    if begun:
-        return begun
+    beginning = [card for card in cards if any(_begins(name, text) for name in (card.name, card.short_name))]
+    if beginning:
+        return beginning
     models = [card for card in cards if _words(card.short_name.split()[0])[0] in words]
     return [card for card in models if {*words} <= {*_words(card.name), *_memory_words(card)}]
 

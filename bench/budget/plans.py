@@ -202,10 +202,9 @@ def result(
         *case.kernel_notes,
     ]
     every = list(within.items())
-    rows = []
-    for plan, costs in (every[index] for index in listed):
-        rows.append(PlanRow(str(plan), **costs))
+    rows = [PlanRow(str(plan), **costs) for plan, costs in (every[index] for index in listed)]
     title = f"{case.name} on {ranks:,} {card.short_name}, at most {most_bytes:,} bytes each"
     found = f"{plural(len(rows), 'row')} of {len(within):,} plans within the bytes, of {fitting:,} that fit the sizes."
-    fastest = f" {rows[0].plan} is expected to be the fastest, {rows[0].step_s:.3g} s a step."
+    plan, costs = every[listed[0]]
+    fastest = f" {plan} is expected to be the fastest, {costs['step_s']:.3g} s a step."
     return Result([Table("plans", title, columns_of(PlanRow), rows, notes)], lambda: found + fastest)

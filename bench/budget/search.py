@@ -75,8 +75,8 @@ class Answer:
     ``ranges``: the tried sizes of each letter; ``bounds``: the budgets by metric; ``found``: all candidates within
     them, with a field for each letter and metric; ``times``: their recorded milliseconds, NaN without a record;
     ``listed``: indices of the listed rows, best first; ``searched``: number of candidates; ``ordered_by``: the metric
-    that rows are ordered by first; ``compared``: the letter of whose sizes each has a front of its own; ``has_more``:
-    whether these have more rows than are listed. ``expected``: milliseconds of a forward pass of the model on a card,
+    that rows are ordered by first; ``compared``: the letter whose sizes have a front each; ``has_more``: whether these
+    have more rows than are listed; ``expected``: milliseconds of a forward pass of the model on a card,
     None without.
     """
 

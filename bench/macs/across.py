@@ -59,7 +59,7 @@ def across(table: Table[SurveyRow], letter: str) -> Table[AcrossRow]:
             columns.append(replace(column, value=partial(_read_first, column)))
         else:
             columns += [_at_value(column, letter, value) for value in rows[0].by_value]
-    # a label of its own in LaTeX
+    # two tables of one paper need different labels in LaTeX
     return replace(table, name=f"{table.name}-across", columns=columns, rows=rows)
 
 

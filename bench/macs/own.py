@@ -319,7 +319,7 @@ class _Models:
         if of_side and _package(target):
             inputs = of_side
         model = self._model(spec, settings, inputs, self._root)
-        # a function of a file may have inputs of its own
+        # a function of a file may return inputs
         if of_side and isinstance(model, Exception) and HAS_NO_INPUTS in str(model):
             inputs = of_side
             model = self._model(spec, settings, inputs, self._root)
@@ -472,12 +472,12 @@ def _judged(table: PublishedTable, models: _Models) -> Table[CellRow]:
     counted, quotes = replace(table, rows=models.counted(table.rows)), []
     cells = judge(counted, models.of, models.why_not)
     rows: list[CellRow] = []
-    said: set[str] = set()
+    reported: set[str] = set()
     for number, row in enumerate(table.rows):
         if error := models.failed.get(number):
             reason = models.message(row, error)
-            rows += _not_counted(table, row, models.path, reason, _exit_code(error), reason in said)
-            said.add(reason)
+            rows += _not_counted(table, row, models.path, reason, _exit_code(error), reason in reported)
+            reported.add(reason)
         else:
             rows += [row_of(f"{models.path}:", cell) for cell in cells if cell.row is row]
     counted = with_digits(counted, cells)
@@ -594,11 +594,11 @@ def _unit_notes(table: PublishedTable) -> list[str]:
 
 
 def _not_counted(
-    table: PublishedTable, row: PrintedRow, path: str, reason: str, code: int, is_said: bool
+    table: PublishedTable, row: PrintedRow, path: str, reason: str, code: int, is_reported: bool
 ) -> list[CellRow]:
-    """Return a row for each printed cell of a model that could not be counted; a reason ``is_said`` once."""
+    """Return a row for each printed cell of a model that could not be counted; a reason ``is_reported`` once."""
     heads = {column.name: column.head for column in table.columns}
-    failures = [] if is_said else [f"{path}: {reason}"]
+    failures = [] if is_reported else [f"{path}: {reason}"]
     return [
         CellRow(row.name, heads[name], text, None, NOT_COUNTED, reason, failures=failures, exit_code=code)
         for name, text in row.printed.items()
