@@ -1,19 +1,9 @@
-"""Count MACs from Python, for tests of your own models.
-
-from headcount.bench.api import assert_macs, count_macs
-
-def test_my_attention_costs_what_the_paper_says():
-    equation = "T*d*E + 2*K*T*d*D + 2*T*d*D + 2*K*T*T*D"
-    assert_macs(MyMoA(...), x, expected=equation, T=128, d=512, E=32, K=8, D=64)
-"""
+"""``hc.count``: count a module, a function or a named model from Python."""
 
 import inspect
 import re
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from fractions import Fraction
-from math import ceil
 from numbers import Integral, Real
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
@@ -23,22 +13,17 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from headcount.bench.case import Case, resolve_lengths
-from headcount.bench.contractions import module_tree
-from headcount.bench.contractions.elementwise import CONTRACTION
 from headcount.bench.contractions.linalg import Formula
-from headcount.bench.contractions.module_tree import merged
-from headcount.bench.contractions.modules import ModuleRecord, parameter_records
 from headcount.bench.counting.agreement import with_active_params, with_stated
 from headcount.bench.counting.count import count
 from headcount.bench.counting.keywords import (
     UnknownKeywords,
     ignored_keywords,
-    is_like_option,
     parameters_of,
     unknown_keywords,
 )
-from headcount.bench.counting.other_tools import ARGUMENTS, NONE_IS_MEANT, argument_error, attribute_error
-from headcount.bench.counting.result import MODULES, Count, check_rows, module_frame
+from headcount.bench.counting.other_tools import ARGUMENTS, NONE_IS_MEANT, argument_error
+from headcount.bench.counting.result import Count
 from headcount.bench.counting.run import REPORT, count_contractions, inputs_of
 from headcount.bench.counting.sizes import (
     EXAMPLE,
@@ -51,23 +36,14 @@ from headcount.bench.counting.sizes import (
 )
 from headcount.bench.counting.tools import ModuleCall
 from headcount.bench.errors import excerpt
-from headcount.bench.output import notebook
-from headcount.bench.result import Table
 from headcount.bench.targets.target import flag, parse_target
 from headcount.bench.targets.user_code import accepts
 from headcount.bench.trace.garbage_collector import no_full_gc
 from headcount.bench.trace.record import record
-from headcount.formulas.ledger import Ledger
-from headcount.formulas.published.expressions import evaluate
-from headcount.formulas.published.figures import QUANTITIES, Figure
-from headcount.formulas.published.rounding import Interval, measure
-from headcount.formulas.published.rounding import read as read_number
 from headcount.models.configs.base import AttentionConfig, ConfigError, ModelConfig
-from headcount.models.configs.numbers import parse_int
 from headcount.models.configs.presets import PRESETS
 from headcount.models.configs.suggest import did_you_mean, join_or
 from headcount.models.configs.targets import (
-    LENGTH_OF_LETTER,
     LENGTHS,
     has_closed_form,
     is_configuration,
@@ -77,7 +53,7 @@ from headcount.models.configs.targets import (
 )
 
 if TYPE_CHECKING:
-    import pandas
+    pass
 
 
 class FunctionModule(nn.Module):
@@ -421,243 +397,3 @@ def count_macs(
 
 OPTIONS = [name for name, one in inspect.signature(count_macs).parameters.items() if one.kind is one.KEYWORD_ONLY]
 """Keywords of a count that are no inputs."""
-
-
-@dataclass(frozen=True)
-class Parameters:
-    """The parameters of a module that did not run, by module; it prints as a tree of ``depth`` levels."""
-
-    name: str
-    modules: tuple[ModuleRecord, ...]
-    depth: int | None = 3
-
-    @property
-    def params(self) -> int:
-        """All parameters, each tensor once."""
-        return sum(one.params for one in self.modules)
-
-    @property
-    def trainable_params(self) -> int:
-        """Parameters that require gradients."""
-        return sum(one.trainable_params for one in self.modules)
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """Raise AttributeError: what a count has needs inputs."""
-            if not name.startswith("_") and name in (*dir(Count), *Count.__dataclass_fields__):
-                raise AttributeError(
-                    f"{type(self).__name__} has no attribute {name!r}: the module did not run; what hc.count(model, x) "
-                    f"returns has .{name}"
-                )
-            raise attribute_error(type(self), name)
-
-    def to_dataframe(self, rows: str = MODULES) -> "pandas.DataFrame":
-        """Return a row for each module, as that of a count: without outputs and MACs. ValueError for other rows."""
-        check_rows(rows, [MODULES])
-        return module_frame(Ledger(()), self.modules)
-
-    def _table(self, depth: int | None) -> Table[module_tree.ModuleRow]:
-        return module_tree.parameters_table(self.name, self.modules, depth)
-
-    def __str__(self) -> str:
-        return module_tree.text(self._table(self.depth))
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return notebook.page(self._table(None), self.depth)
-
-
-COLUMNS = (
-    "input_size", "output_size", "num_params", "params_percent", "kernel_size", "groups", "mult_adds", "trainable",
-)  # fmt: skip
-"""Columns of torchinfo."""
-ROW_SETTINGS = ("ascii_only", "depth", "hide_recursive_layers", "var_names")
-"""What torchinfo prints in a row."""
-MODES = ("train", "eval", "same")
-"""Modes of torchinfo in which a module runs; the last is that of the module."""
-
-
-def summary(
-    model: Any,
-    *inputs: Any,
-    depth: int | None = 3,
-    input_data: Any = None,
-    verbose: int | None = 1,
-    col_names: Any = None,
-    col_width: int | None = None,
-    row_settings: Any = None,
-    **options: Any,
-) -> Count | Parameters:
-    """Count as ``count_macs`` does; the result prints as a tree of ``depth`` levels, all of them for None.
-
-    A module without inputs does not run: its parameters are printed. Of torchinfo's options, ``input_data`` are the
-    inputs, ``device`` must be that of the weights, ``mode`` is "train", "eval" or "same", and ``verbose``,
-    ``col_names``, ``col_width``, ``row_settings`` and ``cache_forward_pass`` change nothing, as only the result prints,
-    with every column. Raises TypeError for its other options, ValueError for values that they do not have.
-    """
-    if depth is not None and (not isinstance(depth, Integral) or isinstance(depth, bool) or depth < 0):
-        raise ValueError(f"depth={depth!r}: give a number of levels from 0 on, or None for all of them")
-    _check_choices("verbose", [verbose], (0, 1, 2, None))
-    _check_choices("col_names", col_names, COLUMNS)
-    _check_choices("row_settings", row_settings, ROW_SETTINGS)
-    if col_width is not None and not isinstance(col_width, Integral):
-        raise ValueError(f"col_width={col_width!r}: give a number of characters")
-    if _is_on(model, options.get("device")):
-        del options["device"]
-    options = _without_torchinfo(model, options)
-    if input_data is not None:
-        inputs = (*inputs, *(input_data if isinstance(input_data, list | tuple) else [input_data]))
-    try:
-        return count_macs(model, *inputs, **options).with_values(depth=depth)
-    except UnknownKeywords as error:
-        raise error.also_of(summary) from None
-    except InputsMissing:
-        return Parameters(type(model).__name__, tuple(parameter_records(model)), depth)
-
-
-def _check_choices(name: str, values: Any, known: Sequence[Any]) -> None:
-    """Raise ValueError for a value, or one of several, that is not ``known``; None is no value."""
-    several = values if isinstance(values, list | tuple | set | frozenset) else [] if values is None else [values]
-    for value in (getattr(one, "value", one) for one in several):
-        if value not in known:
-            raise ValueError(f"{name}: unknown {value!r}; choose from {', '.join(map(str, known))}")
-
-
-def _is_on(model: Any, device: Any) -> bool:
-    """Return whether ``device`` names the one of the module's weights, and is no input of the module itself."""
-    if not isinstance(device, str | torch.device) or not isinstance(model, nn.Module):
-        return False
-    if not ignored_keywords(model, {"device": device}, OPTIONS):
-        return False
-    weight, named = next(model.parameters(), torch.empty(0)), torch.device(device)
-    return named.type == weight.device.type and named.index in (None, weight.device.index)
-
-
-def _without_torchinfo(model: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options with torchinfo's ``mode`` as ``training``, unless they are inputs of the module itself."""
-    own = ignored_keywords(model, options, OPTIONS) if callable(model) else [*options]
-    rest = {name: value for name, value in options.items() if name != "cache_forward_pass" or name not in own}
-    if "mode" in own and "training" not in rest:
-        mode = rest.pop("mode")
-        _check_choices("mode", [mode], MODES)
-        mode = getattr(mode, "value", mode)
-        rest["training"] = mode == "train" or mode == "same" and getattr(model, "training", False)
-    return rest
-
-
-def assert_macs(model: Any, *inputs: Any, expected: str | int | float, **keywords: Any) -> None:
-    """Fail with an AssertionError that lists every product unless the model's MACs are ``expected``.
-
-    ``inputs`` and keywords are count_macs'. An integer is exact, and so is an expression in the names of the other
-    keywords that are integers: ``T=128``. A number with a unit, "1.8G" or "1.8 GMACs", holds at its digits: MACs that
-    round to it; of "3.6 GFLOPs", the FLOPs. Of a name the keywords are its input lengths too. Raises ValueError for an
-    expression that cannot be evaluated, TypeError for anything else, and what count_macs raises.
-    """
-    __tracebackhide__ = True
-    words = re.findall(r"\w+", expected) if isinstance(expected, str) else []
-    forward = getattr(model, "forward", None)
-    named = parameters_of(forward) if callable(forward) else ()
-    sizes = {
-        name: value
-        for name, value in keywords.items()
-        if type(value) is int and (name in words or name not in named and not is_like_option(name, OPTIONS))
-    }
-    wanted = _read_expected(expected, sizes)
-    if isinstance(model, NAMED):
-        sizes = {name: size for name, size in sizes.items() if LENGTH_OF_LETTER.get(name, name) not in LENGTHS}
-    counted = count_macs(model, *inputs, **{name: keywords[name] for name in keywords.keys() - sizes.keys()})
-    if difference := wanted.difference(counted):
-        which = f" ({counted.headline})" if counted.with_elementwise != counted.dispatched else ""
-        lines = [f"{counted.macs:,} multiply-accumulates{which}, expected {difference}"]
-        for entry in merged(counted.ledger):
-            sizes_text = " ".join(f"{letter}={size}" for letter, size in entry.dims.items())
-            lines.append(f"  {entry.size:>15,}  {entry.path or '(model)'}  {entry.kind}  {entry.times} x {sizes_text}")
-        if not counted.included:
-            products = counted.run.elementwise_products
-            lines += [f"  not in it: {part.text()}" for part in products if part.kind == CONTRACTION]
-        raise AssertionError("\n".join(lines))
-
-
-@dataclass(frozen=True)
-class ExactMacs:
-    """MACs that a count must have, as they were ``written``."""
-
-    macs: int
-    written: Any
-
-    def difference(self, counted: Count) -> str:
-        """Return what was expected and by how much ``counted`` differs; empty where it does not."""
-        less = counted.macs - self.macs
-        return f"{self.macs:,} = {self.written} ({less:+,})" if less else ""
-
-
-@dataclass(frozen=True)
-class PrintedCost:
-    """A rounded number of MACs or FLOPs, ``1.8G``, to which those of a count must round."""
-
-    text: str
-    figure: Figure
-
-    def difference(self, counted: Count) -> str:
-        """Return what was expected and how ``counted`` prints; empty where it prints so."""
-        amount = counted.flops if self.figure.name == "flops" else counted.macs
-        if self.figure.prints(Interval(Fraction(amount), Fraction(amount)), self.text):
-            return ""
-        printed = self.figure.interval(self.text)
-        low, high = ceil(printed.low), ceil(printed.high) - 1
-        unit = self.figure.head
-        printed_as = self.figure.text(amount, self.text)
-        return (
-            f"{self.text}: {low:,} to {high:,} {unit}, which are {self.text} {self.figure.digits} to its digits; "
-            f"{amount:,} {unit} are {printed_as}"
-        )
-
-
-def _read_expected(expected: Any, sizes: Mapping[str, int]) -> ExactMacs | PrintedCost:
-    """Return the cost that is ``expected``, at the ``sizes`` of an expression.
-
-    Raises ValueError for a text that is neither a number of MACs or FLOPs nor an expression, TypeError for others.
-    """
-    if isinstance(expected, str):
-        if not is_printed(expected):
-            expected = _in_usual_letters(expected)
-        if is_printed(expected):
-            kind = measure(expected)
-            if kind not in ("", "MACs", "FLOPs"):
-                raise ValueError(f"expected={expected!r} is of {kind}: give MACs, as 1.8G or 1.8 GMACs, or FLOPs")
-            return PrintedCost(expected, QUANTITIES["flops" if kind == "FLOPs" else "macs"])
-        try:
-            macs = parse_int(expected.replace(",", ""))
-        except ValueError:
-            macs = evaluate(expected, sizes)
-        return ExactMacs(macs, expected)
-    if isinstance(expected, float) and expected.is_integer():
-        return ExactMacs(int(expected), expected)
-    if not isinstance(expected, Integral) or isinstance(expected, bool):
-        raise TypeError(f"expected={expected!r}: give an integer or an expression")
-    return ExactMacs(int(expected), expected)
-
-
-UNIT = re.compile(r"([\d.,]+ ?)([kmgt])? ?(macs?|flops?|mult-?adds?|madds?)?", re.IGNORECASE)
-"""A number, its unit and what it is of, in any letters and as other tools write them."""
-
-
-def _in_usual_letters(text: str) -> str:
-    """Return a number with a unit in the letters that are read here, ``1.8 GMACs``; another text as it is."""
-    found = UNIT.fullmatch(text)
-    if not found or not (found[2] or found[3]):
-        return text
-    unit, measured = (found[2] or "").upper(), found[3] or ""
-    if measured.lower().startswith("m"):
-        measured = "MACs"
-    return f"{found[1]}{unit}{measured}"
-
-
-def is_printed(text: str) -> bool:
-    """Return whether a text is a number with an exponent, a unit, or what it is of, which holds at its digits."""
-    try:
-        return bool(read_number(text)[1] or measure(text))
-    except ValueError:
-        return False

@@ -19,10 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headcount.bench.api import assert_macs, count_macs, summary
     from headcount.bench.api import count_macs as count
+    from headcount.bench.api import count_macs as count_macs
+    from headcount.bench.assertions import assert_macs
     from headcount.bench.lock.api import lock
     from headcount.bench.mfu import MFU
+    from headcount.bench.summary import summary
     from headcount.formulas import aggregated as aggregated
     from headcount.formulas import mae as mae
     from headcount.formulas import mha as mha
@@ -53,7 +55,7 @@ if CHECKOUT:
 
 _HOMES = {
     "MFU": "bench.mfu:MFU",
-    "assert_macs": "bench.api:assert_macs",
+    "assert_macs": "bench.assertions:assert_macs",
     "build": "models.build:build",
     "convert": "models.convert:convert",
     "count": "bench.api:count_macs",
@@ -61,7 +63,7 @@ _HOMES = {
     "load_hugging_face": "models.hugging_face:load_hugging_face",
     "lock": "bench.lock.api:lock",
     "preset": "models.configs.presets:preset",
-    "summary": "bench.api:summary",
+    "summary": "bench.summary:summary",
 }
 """Module and attribute of each name of ``__all__``."""
 _OF_OTHER_TOOLS = (
