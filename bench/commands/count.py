@@ -38,6 +38,7 @@ from headcount.bench.targets.target import (
     add_operator_options,
     add_ranks,
     add_target_options,
+    check_text,
     has_plans,
     is_configuration,
     parse_target,
@@ -108,6 +109,8 @@ def command(args: argparse.Namespace) -> Result:
 def _survey(args: argparse.Namespace) -> Result:
     """Return the costs of several targets, or of one at several points."""
     refuse(args, ("backward", "decode", "depth", "ranks", "plan", "check", "counter"), "--vary and several TARGETs")
+    for text in args.target:
+        check_text(text)
     if args.names and len({*args.names}) != len(args.target):
         raise UsageError(
             f"--names {' '.join(args.names)}: it takes as many different names as there are TARGETs, {len(args.target)}"

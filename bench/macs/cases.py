@@ -123,7 +123,7 @@ def options_of(text: str) -> Sequence[str]:
     if is_configuration(spec):
         return ("set", "input", "dtype", *LENGTHS)
     if ":" in spec:
-        return ("set", "input", "dtype")
+        return ("set", "input", "dtype", "seq_len", "batch_size")
     return ("set", *PRESET_LENGTHS)
 
 

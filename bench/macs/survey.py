@@ -21,7 +21,7 @@ from headcount.bench.output.figure import figure
 from headcount.bench.output.layout import in_flops as flops_column
 from headcount.bench.output.layout import scaled, unit_for
 from headcount.bench.result import Row, Table
-from headcount.bench.targets.target import check_text, is_configuration, parse_target
+from headcount.bench.targets.target import is_configuration, parse_target
 from headcount.bench.targets.user_code import UserCodeError, check_target
 from headcount.models.configs.base import AttentionConfig
 from headcount.models.configs.numbers import parse_int
@@ -146,8 +146,6 @@ def _rows(
     args: argparse.Namespace, varied: Mapping[str, list[str]], names: Sequence[str], given: Assumptions
 ) -> Iterator[SurveyRow]:
     """Yield a row for each target and point; all targets are parsed and found before the first is counted."""
-    for text in args.target:
-        check_text(text)
     points = [dict(zip(varied, values, strict=True)) for values in product(*varied.values())]
     jobs = [
         (name, point, ",".join([text, *(f"{letter}={value}" for letter, value in point.items())]))

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import headcount
 from headcount.bench.case import resolve_lengths
 from headcount.bench.errors import first_sentence
-from headcount.bench.targets.target import Target, Values, is_configuration, parse_input
+from headcount.bench.targets.target import Target, Values, flag, is_configuration, parse_input
 from headcount.models.configs.presets import PRESETS
 from headcount.models.configs.suggest import did_you_mean
-from headcount.models.configs.targets import has_closed_form, make
+from headcount.models.configs.targets import LENGTH_OF_LETTER, has_closed_form, make
 
 if TYPE_CHECKING:
     from torch import nn
@@ -301,9 +301,7 @@ def build_target(target: Target, *, random: bool = False, roots: Mapping[str, st
             raise UserCodeError(f"{spec} is no code of yours: its lengths, and not --input, set its inputs")
         return _build_config(spec, settings, lengths, dtype or "bfloat16", device, random)
     function = load(spec, (roots or {}).get(spec))
-    if lengths:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in lengths)
-        raise UserCodeError(f"{flags}: of a preset or a configuration; --set NAME=VALUE and --input set its sizes")
+    settings = {**settings, **length_keywords(spec, function, lengths)}
     module, args, kwargs = build(spec, function, settings, bool(inputs))
     if dtype:
         module, args, kwargs = run_user_code(f"--dtype {dtype}", lambda: _cast(module, args, kwargs, dtype))
@@ -425,15 +423,41 @@ def build(
 def check_settings(spec: str, function: Callable[..., Any], settings: Mapping[str, Any]) -> None:
     """Raise UserCodeError, with the names it takes, where the function cannot be called with ``settings``."""
     try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):
-        # a function in C++ has none, and refuses settings itself
+        inspect.signature(function).bind(**settings)
+    except ValueError:
+        # a function in C++ has no signature, and refuses settings itself
         return
-    try:
-        signature.bind(**settings)
     except TypeError as error:
-        takes = ", ".join(signature.parameters) or "nothing"
+        takes = ", ".join(_parameters(function)) or "nothing"
         raise UserCodeError(f"{spec.rpartition(':')[2]} takes {takes}: {error}") from error
+
+
+def _parameters(function: Callable[..., Any]) -> list[str]:
+    """Return the names of a function's parameters; none of one in C++."""
+    try:
+        return [*inspect.signature(function).parameters]
+    except (TypeError, ValueError):
+        return []
+
+
+def length_keywords(spec: str, function: Callable[..., Any], lengths: Mapping[str, int]) -> dict[str, int]:
+    """Return input lengths by the keyword of the function that takes each, its name or its letter.
+
+    Raises UserCodeError for a length that has none.
+    """
+    letters = {name: letter for letter, name in LENGTH_OF_LETTER.items()}
+    parameters = _parameters(function)
+    out = {}
+    for name, size in lengths.items():
+        names = [name, letters[name]] if name in letters else [name]
+        taken = [one for one in names if one in parameters]
+        if not taken:
+            called = spec.rpartition(":")[2]
+            raise UserCodeError(
+                f"{flag(name)}: {called} has no parameter {' or '.join(names)}; --input SIZES sets its inputs"
+            )
+        out[taken[0]] = size
+    return out
 
 
 def accepts(function: Callable[..., Any], args: tuple, kwargs: Mapping[str, Any]) -> bool:

@@ -82,7 +82,7 @@ COUNTS = [
     (
         "compare model.py:make model.py:make --seq-len 5",
         2,
-        ["--seq-len is no", "takes --set --input --dtype"],
+        ["--seq-len: make has no parameter seq_len or T"],
     ),
     ("compare llama3-8b --plan tp=2 --plan tp=4 --dtype half", 2, ["--dtype does not go with --plan"]),
     ("compare llama3-8b --plan tp=2", 2, ["two plans for one model"]),
@@ -115,7 +115,7 @@ COUNTS = [
     ("audit away.py:make", 2, ["away.py"]),
     ("audit model.py:gone", 2, ["model.py", "gone"]),
     ("count model.py:make --set width=3", 2, ["model.py:make", "width"]),
-    ("count model.py:make --seq-len 7", 2, ["--seq-len", "preset", "--set NAME=VALUE"]),
+    ("count model.py:make --seq-len 7", 2, ["--seq-len: make has no parameter seq_len or T", "--input"]),
     ("count model.py:spectrum --counter headcount --formula _fft_r2c=a0*", 2, ["a0*"]),
     ("count model.py:elementwise --counter headcount --elementwise refuse", 1, ["mul", "sum"]),
 ]
