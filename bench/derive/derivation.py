@@ -43,7 +43,7 @@ MOST_TRIED = 60
 """The most first points that are tried for a module that cannot be built at the usual ones."""
 MOST_GRIDS = 2
 """The most of these points from which a closed form is derived: a run with symbols takes seconds."""
-TRIED_SIZES = (16, 2, 96, 4)
+TRIED_SIZES = (8, 4, 24, 2)
 """Sizes of such points: multiples of one another, as widths are of heads."""
 
 
@@ -255,7 +255,8 @@ def _fit(build: Build, count: Count, grid: Grid, pinned: tuple[str, ...], reason
     if len({frozenset(one.conditions) for one in domains}) > 1:
         raise NotSymbolic(f"{reason}, and its path changes with {', '.join(pinned)}")
     for kind, form in by_kind.items():
-        if not form.is_polynomial(*map(symbol, grid.base)):
+        letters = {*map(symbol, grid.base)}
+        if form.free_symbols - letters or not form.is_polynomial(*letters):
             raise NotSymbolic(_no_polynomial(kind, form, grid.base))
     conditions = domains[0].conditions if domains else ()
     domain = Domain(conditions, tuple(dict.fromkeys(guard for one in domains for guard in one.layout)))

@@ -11,7 +11,7 @@ from tests.bench.derive.derive_command import is_equal, run_derive
 
 pytestmark = pytest.mark.usefixtures("warm")
 USER = """
-from torch import einsum, nn, zeros
+from torch import einsum, nn, where, zeros, zeros_like
 
 
 def fixed():
@@ -56,6 +56,26 @@ class Chosen(nn.Module):
         return einsum("td,tkd->tk", x, self.weight[self.gate(x).topk(self.k).indices])
 
 
+class Looped(nn.Module):
+    # each of k of e experts multiplies the tokens that chose it
+
+    def __init__(self, d, e, k):
+        super().__init__()
+        self.gate, self.weight, self.e, self.k = nn.Linear(d, e), nn.Parameter(zeros(e, d, d)), e, k
+
+    def forward(self, x):
+        chosen = self.gate(x).topk(self.k).indices
+        out = zeros_like(x)
+        for i in range(self.e):
+            row = where(chosen == i)[0]
+            out = out.index_add(0, row, x[row] @ self.weight[i])
+        return out
+
+
+def looped(T, d, e, k):
+    return Looped(d, e, k), (zeros(T, d),)
+
+
 def limited(kind, T=8, d=12, k=4):
     return {"deepest": Deepest, "chosen": Chosen}[kind](d, k), (zeros(T, d),)
 
@@ -88,6 +108,13 @@ def test_points_stay_where_the_module_can_be_built(kind, names):
     wanted = {"deepest": T * d * d * k, "chosen": T * d * (16 + k)}
     assert is_equal(total(table, names), wanted[kind])
     assert "confirmed by counting at" in table["method"]
+
+
+def test_tokens_of_an_expert_follow_from_values():
+    _, table = run_derive("T,d,e,k", "mine.py:looped")
+    T, d, e, k = map(symbol, "Tdek")
+    assert is_equal(total(table, "Tdek"), T * d * (e + d * k))
+    assert "depends on values of tensors" in table["method"] and "u0" not in table["method"]
 
 
 def test_polynomial_in_flops(capsys):
