@@ -4,7 +4,7 @@ MHA and MoH by torch's fused attention with every head computed, MoA with every 
 """
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 
 import torch
 from torch import nn
@@ -14,21 +14,6 @@ from headcount.models import moh as heads
 from headcount.models.attention import Inputs
 from headcount.models.kernels.dense_all import dense_all
 from headcount.models.shapes import Queries
-
-
-def mha(layer: nn.Module, inputs: Inputs) -> Queries:
-    """Return the output of the compiled implementation ``fused``."""
-    return _run(dense.fused, layer, inputs)
-
-
-def moh(layer: nn.Module, inputs: Inputs) -> Queries:
-    """Return the output of the compiled implementation ``fused``."""
-    return _run(heads.fused, layer, inputs)
-
-
-def moa(layer: nn.Module, inputs: Inputs) -> Queries:
-    """Return the output of the compiled implementation ``dense-all``."""
-    return _run(dense_all, layer, inputs)
 
 
 def _run(plain: Callable, layer: nn.Module, inputs: Inputs) -> Queries:
@@ -44,3 +29,8 @@ def _run(plain: Callable, layer: nn.Module, inputs: Inputs) -> Queries:
 def _compile(plain: Callable) -> Callable:
     # as one graph, torch raises where it would run the layer uncompiled
     return torch.compile(lambda layer, inputs: plain(layer, inputs), fullgraph=True, dynamic=False)
+
+
+mha = partial(_run, dense.fused)
+moh = partial(_run, heads.fused)
+moa = partial(_run, dense_all)

@@ -6,42 +6,36 @@ moa_layer/). This is a reimplementation; the gates are the layer's.
 """
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from headcount.models.attention import Inputs, attend
 from headcount.models.experts import ExpertLinear
 from headcount.models.kernels.autocast import to_autocast_dtype
 from headcount.models.moa import attend_slots
-from headcount.models.router import Routing
 from headcount.models.shapes import Queries
 
 
 def loop(layer: nn.Module, inputs: Inputs) -> Queries:
     """Return the reference's output; rows whose gate is exactly 0 are skipped, as in the released code."""
-    query = inputs.query
-    rows, tokens, gates, sizes = _dispatch(layer.router(query, inputs.query_padding_mask))
-    x = query.reshape(-1, query.shape[-1])
-    q = _experts(layer.q_proj, x[tokens], sizes)
-    q = q.new_zeros(x.shape[0] * layer.config.top_k, q.shape[-1]).index_add(0, rows, q)
-
-    out = attend_slots(q.view(*query.shape[:2], layer.config.top_k, -1), inputs, attend)
-
-    y = _experts(layer.out_proj, out.reshape(-1, out.shape[-1])[rows], sizes) * gates[:, None]
-    return y.new_zeros(x.shape).index_add(0, tokens, y).view_as(query)
-
-
-def _dispatch(
-    routing: Routing,
-) -> tuple[Int[Tensor, "rows"], Int[Tensor, "rows"], Float[Tensor, "rows"], Int[Tensor, "num_experts"]]:
-    """Return row ids in the order of their experts, their tokens, their gates, and the number of rows per expert."""
-    num_experts, top_k = routing.probs.shape[-1], routing.indices.shape[-1]
+    query, top_k = inputs.query, layer.config.top_k
+    routing = layer.router(query, inputs.query_padding_mask)
     gates, experts = routing.weights.flatten(), routing.indices.flatten()
     # a NaN gate is not 0
     selected = torch.zeros_like(routing.probs).scatter(-1, routing.indices, routing.weights) != 0
     used = gates.nonzero().flatten()
+    # row ids in the order of their experts, with their tokens and gates, and the number of rows of each expert
     rows = used[experts[used].sort().indices]
-    return rows, rows // top_k, gates[rows], selected.reshape(-1, num_experts).sum(0)
+    tokens, gates, sizes = rows // top_k, gates[rows], selected.flatten(0, 1).sum(0)
+
+    x = query.reshape(-1, query.shape[-1])
+    q = _experts(layer.q_proj, x[tokens], sizes)
+    q = q.new_zeros(x.shape[0] * top_k, q.shape[-1]).index_add(0, rows, q)
+
+    out = attend_slots(q.view(*query.shape[:2], top_k, -1), inputs, attend)
+
+    y = _experts(layer.out_proj, out.reshape(-1, out.shape[-1])[rows], sizes) * gates[:, None]
+    return y.new_zeros(x.shape).index_add(0, tokens, y).view_as(query)
 
 
 def _experts(experts: ExpertLinear, rows: Float[Tensor, "rows fan_in"], sizes: Tensor) -> Float[Tensor, "rows fan_out"]:

@@ -7,7 +7,7 @@ import logging
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from headcount.models.attention import Inputs, hidden_keys, split_heads
@@ -15,11 +15,11 @@ from headcount.models.configs.base import ConfigError
 from headcount.models.configs.moh import Router
 from headcount.models.kernels.autocast import to_autocast_dtype
 from headcount.models.kernels.fused import attend_shared
-from headcount.models.kernels.segments import CollectSegments, Segments, SpreadSegments, make_segments, smallest_integer
+from headcount.models.kernels.segments import CollectSegments, Segments, SpreadSegments, make_segments, sort_rows
 from headcount.models.kernels.selection import log_once
 from headcount.models.moh import fused, selected_heads
 from headcount.models.rotary import rotate
-from headcount.models.shapes import KeyHeads, Queries, SelectedHeads
+from headcount.models.shapes import Queries
 
 
 def ragged(layer: nn.Module, inputs: Inputs) -> Queries:
@@ -81,9 +81,7 @@ def _packed_by_head(layer: nn.Module, inputs: Inputs) -> Queries:
             bias = None if bias is None else to_autocast_dtype(bias[width:].unflatten(0, (-1, head_dim)))
             query = SpreadSegments.apply(to_autocast_dtype(x.flatten(0, 1)), to_autocast_dtype(by_head), bias, segments)
             query = query.view(*routed.shape, head_dim)
-        hidden = hidden_keys(x.shape[1], key.shape[1], device=x.device, **inputs.masks)
-        rows = rotate(query, rotary).reshape(-1, head_dim)
-        out = _attend_by_head(rows, key, value, segments, shared, group, x.shape[1], hidden)
+        out = _attend_by_head(layer, rotate(query, rotary).reshape(-1, head_dim), inputs, segments)
         outputs = to_autocast_dtype(layer.out_proj.weight[:, width:].t().unflatten(0, (-1, head_dim)))
         weights = gates[..., shared:].reshape(-1)
         sums = CollectSegments.apply(to_autocast_dtype(out), weights, outputs, x.shape[0] * x.shape[1], segments)
@@ -93,16 +91,12 @@ def _packed_by_head(layer: nn.Module, inputs: Inputs) -> Queries:
 
 
 def _attend_by_head(
-    query: Float[Tensor, "rows head_dim"],
-    key: KeyHeads,
-    value: KeyHeads,
-    segments: Segments,
-    shared: int,
-    group: int,
-    tgt_len: int,
-    hidden: Bool[Tensor, "#batch #tgt src"] | None,
+    layer: nn.Module, query: Float[Tensor, "rows head_dim"], inputs: Inputs, segments: Segments
 ) -> Float[Tensor, "rows head_dim"]:
-    """Attend from each routed head's rows to its keys, sequence by sequence; routed heads follow ``shared`` others."""
+    """Attend from each routed head's rows to its keys, sequence by sequence; routed heads follow the shared ones."""
+    (x, key, value), config = inputs[:3], layer.config
+    tgt_len, group = x.shape[1], config.num_heads // config.num_kv_heads
+    hidden = hidden_keys(tgt_len, key.shape[1], device=x.device, **inputs.masks)
     visible = None if hidden is None else ~hidden.expand(key.shape[0], tgt_len, -1)
     places, outs = [], []
     for head, rows, tokens in segments.filled():
@@ -110,7 +104,7 @@ def _attend_by_head(
         for b, (own, at) in enumerate(zip(rows.split(sizes), tokens.split(sizes), strict=True)):
             if own.numel():
                 q = query.index_select(0, own)[None, None]
-                k, v = (t[b, :, (shared + head) // group][None, None] for t in (key, value))
+                k, v = (t[b, :, (config.num_shared_heads + head) // group][None, None] for t in (key, value))
                 seen = None if visible is None else visible[b].index_select(0, at - b * tgt_len)
                 places.append(own)
                 outs.append(F.scaled_dot_product_attention(q, k, v, attn_mask=seen)[0, 0])
@@ -130,12 +124,12 @@ def _packed_on_device(layer: nn.Module, inputs: Inputs) -> Queries:
     full = layer.q_proj(x).unflatten(-1, (-1, head_dim))
     selected, gates = layer.router(x, inputs.query_padding_mask, full)
     query = rotate(full, inputs.rotary).gather(2, selected[..., None].expand(-1, -1, -1, head_dim))
-    sequences, order = _order(selected, config.num_heads // config.num_kv_heads, config.num_kv_heads)
     batch_size, src_len, num_kv_heads, _ = key.shape
-    counts = torch.zeros(batch_size * num_kv_heads, dtype=torch.int32, device=x.device)
-    counts = counts.scatter_add(0, sequences, torch.ones_like(sequences, dtype=torch.int32))
+    first_sequence = num_kv_heads * torch.arange(batch_size, device=x.device)[:, None, None]
+    sequences = first_sequence + selected // (config.num_heads // num_kv_heads)
+    order, ends = sort_rows(sequences, batch_size * num_kv_heads)
     keys, values = (t.transpose(1, 2).reshape(-1, 1, head_dim) for t in (key, value))
-    lengths = torch.full_like(counts, src_len)
+    lengths = torch.full_like(ends, src_len)
     if inputs.key_padding_mask is not None:
         # hidden keys are moved to the end, where no sequence reads
         hidden = inputs.key_padding_mask[:, None].expand(-1, num_kv_heads, -1).flatten(0, 1)
@@ -144,22 +138,9 @@ def _packed_on_device(layer: nn.Module, inputs: Inputs) -> Queries:
         keys, values = keys[first], values[first]
     most = x.shape[1] * min(selected.shape[-1], config.num_heads // num_kv_heads)
     rows = query.reshape(-1, 1, head_dim)[order]
-    packed = varlen_attn(rows, keys, values, _ends(counts), _ends(lengths), most, src_len)
+    bounds = (F.pad(last, (1, 0)) for last in (ends, lengths.cumsum(0, dtype=torch.int32)))
+    packed = varlen_attn(rows, keys, values, *bounds, most, src_len)
     out = torch.empty_like(packed).index_copy(0, order, packed).view(*selected.shape, head_dim)
     heads = out.new_zeros(*selected.shape[:2], config.num_heads, head_dim)
     index = selected[..., None].expand(-1, -1, -1, head_dim)
     return layer.out_proj(heads.scatter(2, index, out * gates[..., None].to(out.dtype)).flatten(-2))
-
-
-def _ends(lengths: Int[Tensor, "sequences"]) -> Int[Tensor, "bounds"]:
-    """Return where each sequence begins, and where the last one ends."""
-    return F.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))
-
-
-def _order(selected: SelectedHeads, group: int, num_kv_heads: int) -> tuple[Int[Tensor, "rows"], Int[Tensor, "rows"]]:
-    """Return for each row the (sequence, key/value head) that it reads, and the rows sorted by it."""
-    batch = torch.arange(selected.shape[0], device=selected.device)[:, None, None]
-    sequences = (batch * num_kv_heads + selected // group).reshape(-1)
-    # a sort reads as many bytes as its keys have
-    keys = sequences.to(smallest_integer(selected.shape[0] * num_kv_heads))
-    return sequences, torch.sort(keys, stable=True).indices

@@ -121,9 +121,7 @@ def with_rows(x: Tensor) -> Tensor:
 
 def _rows_together(x: Tensor) -> Tensor:
     """Return keys or values with the heads of a position contiguous, as in a slice of a cache."""
-    inner = x.shape[2:]
-    packed = all(n == 1 or x.stride(2 + i) == math.prod(inner[i + 1 :]) for i, n in enumerate(inner))
-    return x if packed else x.contiguous()
+    return x if x[0, 0].is_contiguous() else x.contiguous()
 
 
 def contiguous(*tensors: Tensor | None) -> Iterator[Tensor | None]:

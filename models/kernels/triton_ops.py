@@ -234,23 +234,21 @@ def _rows_products(x, w, bias_or_gates, order, *rest):
     return [("expert_linear", {"m": order.shape[0], "i": w.shape[1], "j": w.shape[2]}, (0, 1))]
 
 
-def _save_spread(ctx, inputs, output):
-    x, w, bias, order, ends, ctx.top_k = inputs
-    ctx.biased = bias is not None
-    ctx.save_for_backward(x, w, order, ends)
+def _save_rows(ctx, inputs, output):
+    *tensors, ctx.top_k = inputs
+    ctx.save_for_backward(*tensors)
 
 
 def _spread_backward(ctx, grad):
-    x, w, order, ends = ctx.saved_tensors
+    x, w, bias, order, ends = ctx.saved_tensors
     grad = grad.contiguous()
     dx = collect(grad, w.transpose(1, 2), None, order, ends, ctx.top_k) if ctx.needs_input_grad[0] else None
-    dw, db = None, None
-    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        dw, db = weight_grad(x, grad, None, order, ends, ctx.biased)
-    return dx, dw, db if ctx.biased else None, None, None, None
+    wants_weight = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
+    dw, db = weight_grad(x, grad, None, order, ends, bias is not None) if wants_weight else (None, None)
+    return dx, dw, None if bias is None else db, None, None, None
 
 
-@_operator("spread", _spread_shapes, _rows_products, (_save_spread, _spread_backward))
+@_operator("spread", _spread_shapes, _rows_products, (_save_rows, _spread_backward))
 def spread(x: Tensor, w: Tensor, bias: Tensor | None, order: Tensor, ends: Tensor, top_k: int) -> Tensor:
     """Return x_n W_e + b_e as row (n, k), for the expert e of slot k of token n; (N, in) to (N*K, out)."""
     return _expert(x, w, bias, None, order, ends, top_k)[0]
@@ -258,11 +256,6 @@ def spread(x: Tensor, w: Tensor, bias: Tensor | None, order: Tensor, ends: Tenso
 
 def _collect_shapes(x, w, gates, order, ends, top_k):
     return x.new_empty(x.shape[0] // top_k, w.shape[2])
-
-
-def _save_collect(ctx, inputs, output):
-    x, w, gates, order, ends, ctx.top_k = inputs
-    ctx.save_for_backward(x, w, gates, order, ends)
 
 
 def _collect_backward(ctx, grad):
@@ -288,7 +281,7 @@ def spread_gated(
     return _expert(grad, w, None, gates, order, ends, top_k, x)
 
 
-@_operator("collect", _collect_shapes, _rows_products, (_save_collect, _collect_backward))
+@_operator("collect", _collect_shapes, _rows_products, (_save_rows, _collect_backward))
 def collect(x: Tensor, w: Tensor, gates: Tensor | None, order: Tensor, ends: Tensor, top_k: int) -> Tensor:
     """Return for each token the sum over its K rows of g x W_e; (N*K, in) to (N, out)."""
     return _sum_slots(_expert(x, w, None, gates, order, ends, 1)[0], top_k)

@@ -13,6 +13,7 @@ from headcount.models.build import build
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
 from headcount.models.kernels import ragged
+from headcount.models.kernels.segments import sort_rows
 from tests.cases import features, padding, randomise
 from tests.models.test_selection import Operations
 
@@ -124,13 +125,11 @@ def test_cuda_packs_heads_or_uses_fused(tgt_len, causal, dtype, lack, monkeypatc
 
 
 def test_order_of_more_than_256_keys():
-    generator = torch.Generator().manual_seed(1)
-    selected = torch.stack([torch.randperm(6, generator=generator)[:2] for _ in range(131 * 2)]).view(131, 2, 2)
-    sequences, order = ragged._order(selected, 2, 3)
-    assert sequences.view(131, 2, 2).tolist() == [
-        [[3 * b + head // 2 for head in token] for token in sequence] for b, sequence in enumerate(selected.tolist())
-    ]
-    assert order.tolist() == sorted(range(131 * 4), key=sequences.tolist().__getitem__)
+    sequences = torch.randint(131 * 3, (131, 2, 2), generator=torch.Generator().manual_seed(1))
+    order, ends = sort_rows(sequences, 131 * 3)
+    keys = sequences.flatten().tolist()
+    assert order.tolist() == sorted(range(131 * 4), key=keys.__getitem__)
+    assert ends.tolist() == [sum(key <= last for key in keys) for last in range(131 * 3)]
 
 
 def test_dropout_raises():
