@@ -20,7 +20,6 @@ from functools import cache
 from itertools import combinations
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import numpy as np
 
@@ -34,7 +33,6 @@ from headcount.bench.latency.timing_cases import TimingCase
 from headcount.bench.output.files import write
 from headcount.bench.performance import model
 from headcount.bench.performance.kernel import UNLISTED, CoreSizes, Kernel
-from headcount.bench.records import GRAPH, TIMED, LatencyRecord
 from headcount.bench.result import Result, Row, Table, columns_of, shown
 from headcount.models.configs.layers import LAYERS
 
@@ -57,7 +55,7 @@ class MeasuredRow:
     """A distinct measurement: its words, its newest record, microseconds, cells, and kernels at its commit."""
 
     key: str
-    record: LatencyRecord
+    record: records.LatencyRecord
     us: float
     cells: frozenset[str]
     kernels: tuple[Kernel, ...] = ()
@@ -105,7 +103,7 @@ UNITS = {
 }
 
 
-def key_of(record: LatencyRecord) -> str:
+def key_of(record: records.LatencyRecord) -> str:
     """Return the words of a measurement."""
     words = record.layer, record.implementation, record.seq_len, record.batch_size, record.dtype, record.which
     return " ".join(map(str, (*words, record.routing)))
@@ -114,12 +112,12 @@ def key_of(record: LatencyRecord) -> str:
 @cache
 def stored_rows(folder: Path) -> tuple[list[MeasuredRow], dict[str, str]]:
     """Return the distinct rows of a folder that kernels are known for, and why each other one is not used, by key."""
-    newest: dict[str, LatencyRecord] = {}
+    newest: dict[str, records.LatencyRecord] = {}
     cells: dict[str, set[str]] = defaultdict(set)
     unused: dict[str, str] = {}
     for record in _timed(folder):
         key = key_of(record)
-        if record.implementation in UNLISTED or record.timed_by != GRAPH:
+        if record.implementation in UNLISTED or record.timed_by != records.GRAPH:
             unused[key] = UNLISTED.get(record.implementation, "not timed by a CUDA graph")
             continue
         cells[key].add(record.cell)
@@ -129,10 +127,10 @@ def stored_rows(folder: Path) -> tuple[list[MeasuredRow], dict[str, str]]:
     return rows, {key: reason for key, reason in unused.items() if key not in newest}
 
 
-def _timed(folder: Path) -> Iterator[LatencyRecord]:
+def _timed(folder: Path) -> Iterator[records.LatencyRecord]:
     for path in sorted(folder.glob("*.jsonl")):
         for record in records.read_latencies(path)[0]:
-            if record.status == TIMED and not record.smoke and not record.again:
+            if record.status == records.TIMED and not record.smoke and not record.again:
                 yield record
 
 
@@ -172,13 +170,12 @@ def changed_keys(folder: Path) -> list[str]:
     return sorted(row.key for row in rows if _count(_kernels_today(row.record)) != _count(row.kernels))
 
 
-def _kernels_today(record: LatencyRecord) -> list[Kernel]:
+def _kernels_today(record: records.LatencyRecord) -> list[Kernel]:
     from headcount.bench.latency.estimate import kernels_of
 
     shape = record.seq_len, record.batch_size, record.dtype, record.which, record.device, record.routing
     case = TimingCase(record.subject, record.name, *shape)
-    specs = (spec for spec in case.impls(any_device=True) if spec.name == record.layer)
-    spec = next(specs, None)
+    spec = next((spec for spec in case.impls(any_device=True) if spec.name == record.layer), None)
     return [] if spec is None else kernels_of(case, replace(spec, impl=record.implementation))[0]
 
 
@@ -298,19 +295,6 @@ def stored_file() -> Path:
     return Path(model.__file__).with_name(model.STORED)
 
 
-def as_stored(values: Mapping[str, float], found: EvidenceRow) -> str:
-    """Return the text of the stored file."""
-    shown_evidence: dict[str, Any] = {
-        "tested": found.rows,
-        "median_error": found.median_error,
-        "within_25": found.within_share,
-        "ordered": found.ordered,
-        "pairs": found.pairs,
-    }
-    data = {"card": CARD, "records": RECORDS, "values": values, "evidence": shown_evidence}
-    return json.dumps(data, indent=1) + "\n"
-
-
 def constants(values: Mapping[str, float]) -> Table[ConstantRow]:
     """Return the constants as a table."""
     rows = [ConstantRow(name, value, UNITS.get(name, "of the peak")) for name, value in values.items()]
@@ -338,7 +322,8 @@ def command(args: argparse.Namespace, argv: Sequence[str] = ()) -> Result:
     if not fitted:
         raise UsageError(f"no row of {folder} has listed kernels")
     values, found = fit(fitted), all_evidence(rows)
-    text, path = as_stored(values, found[0]), stored_file()
+    stored = {"card": CARD, "records": RECORDS, "values": values, "evidence": vars(found[0])}
+    text, path = json.dumps(stored, indent=1) + "\n", stored_file()
     printed = constants(values)
     is_stale = args.check and not (path.exists() and path.read_text(encoding="utf-8") == text)
     if is_stale:

@@ -73,8 +73,8 @@ class Efficiencies:
             elsewhere += f" Its multiprocessors are not known; {MULTIPROCESSORS}, as of the {fitted.short_name}."
         return (
             f"Expected: each kind of kernel at its efficiency in stored bfloat16 records of the {fitted.short_name}, "
-            f"and the measured price of a launch. On {tested['tested']} rows that were not fitted: median error "
-            f"{100 * tested['median_error']:.1f} %, {100 * tested['within_25']:.0f} % within 25 %.{elsewhere}"
+            f"and the measured price of a launch. On {tested['rows']} rows that were not fitted: median error "
+            f"{100 * tested['median_error']:.1f} %, {100 * tested['within_share']:.0f} % within 25 %.{elsewhere}"
         )
 
     def expected_us(self, kernels: Iterable[Kernel], hardware: Hardware, dtype: str) -> float:
