@@ -145,15 +145,7 @@ def command(args: argparse.Namespace, argv: Sequence[str] = ()) -> Result | str 
         raise UsageError("--on names the card of --estimate; without it this machine is measured")
     args.device = args.device or "cpu"
     set_defaults(args)
-
-    def cases() -> list[list[TimingCase]]:
-        if args.threads:
-            import torch
-
-            torch.set_num_threads(args.threads)
-        return [_make_cases(args)]
-
-    return schedule.plan_cases(args, argv, cases)
+    return schedule.plan_cases(args, argv, lambda: [_make_cases(args)])
 
 
 def _estimate(args: argparse.Namespace) -> Result:
@@ -213,7 +205,10 @@ def _make_cases(args: argparse.Namespace) -> list[TimingCase]:
     if models == ["all"]:
         models = implementations.timed_models()
     tokens = args.tokens or schedule.TOKENS[args.device]
-    return _cases_of(args, names, models, args.seq_len, args.batch_size, tokens)
+    how = {"dtype": args.dtype, "device": args.device, "requested": tuple(args.impl) if args.impl else None}
+    found = [*layer_cases(names, args.seq_len or SEQ_LENS[args.device], args.passes, args.routing, **how)]
+    found += model_cases(models, args.seq_len, args.passes, **how)
+    return [replace(case, batch_size=args.batch_size or max(1, tokens // case.seq_len)) for case in found]
 
 
 def _target_cases(args: argparse.Namespace) -> list[TimingCase]:
@@ -224,22 +219,12 @@ def _target_cases(args: argparse.Namespace) -> list[TimingCase]:
     found = []
     for text in args.target:
         spec, _, lengths = read(text)
-        seq_lens = [lengths["seq_len"]] if "seq_len" in lengths else args.seq_len
-        names, models = ([text], []) if is_layer(spec) else ([], [text])
-        batch_size = lengths.get("batch_size", args.batch_size)
-        found += _cases_of(args, names, models, seq_lens, batch_size, args.tokens or 1)
+        own = {"layer": None, "model": None, "tokens": args.tokens or 1, **lengths}
+        own["layer" if is_layer(spec) else "model"] = [text]
+        if "seq_len" in lengths:
+            own["seq_len"] = [lengths["seq_len"]]
+        found += _make_cases(argparse.Namespace(**vars(args) | own))
     return found
-
-
-def _cases_of(
-    args: argparse.Namespace, names: Sequence[str], models: Sequence[str], seq_lens: Sequence[int] | None,
-    batch_size: int | None, tokens: int,
-) -> list[TimingCase]:  # fmt: skip
-    """Return the cases of layers and models with ``batch_size``, else with sequences of about ``tokens`` tokens."""
-    how = {"dtype": args.dtype, "device": args.device, "requested": tuple(args.impl) if args.impl else None}
-    found = [*layer_cases(names, seq_lens or SEQ_LENS[args.device], args.passes, args.routing, **how)]
-    found += model_cases(models, seq_lens, args.passes, **how)
-    return [replace(case, batch_size=batch_size or max(1, tokens // case.seq_len)) for case in found]
 
 
 def _list_names() -> str:

@@ -19,8 +19,7 @@ def find_blocks(model: nn.Module) -> list[nn.Module]:
     """Return the innermost repeated parts of ``model`` that hold an attention layer."""
     listed = [entry for module in model.modules() if isinstance(module, nn.ModuleList) for entry in module]
     holders = [entry for entry in listed if any(isinstance(module, Selectable) for module in entry.modules())]
-    inside = {id(holder): {id(module) for module in holder.modules()} - {id(holder)} for holder in holders}
-    return [holder for holder in holders if not inside[id(holder)] & inside.keys()]
+    return [holder for holder in holders if {*holder.modules()} & {*holders} == {holder}]
 
 
 @contextmanager

@@ -30,7 +30,7 @@ class CaseTensors:
     """Parameters, references and inputs of one case, each created at its first use."""
 
     def __init__(self, case: TimingCase, config: Config, before: "CaseTensors | None" = None) -> None:
-        """``config`` is the subject of the case; its routing is that of all inputs. ``memo`` caches checks.
+        """``config`` is the subject of the case; its routing is that of all inputs. ``memo`` has what is made once.
 
         Parameters that ``before``, the tensors of another case, has for configurations of this one are not drawn again.
         """
@@ -40,9 +40,7 @@ class CaseTensors:
         if before and all(getattr(case, name) == getattr(before.case, name) for name in ("subject", "dtype", "device")):
             own = {spec.config for spec in case.impls()}
             self._states = {config: state for config, state in before._states.items() if config in own}
-        self._references: dict[tuple[Config, torch.dtype], nn.Module] = {}
         self.memo: dict[Any, Any] = {}
-        self._caches: dict[Any, list[KeyValueCache]] = {}
 
     def module(self, config: Config, impl: str) -> nn.Module:
         """Return the module of ``config`` with ``impl``; all of one configuration hold the same parameters."""
@@ -57,10 +55,10 @@ class CaseTensors:
         if dtype is None:
             exact = sum(p.numel() for p in state.values()) <= EXACT_PARAMS
             dtype = torch.float64 if exact else torch.float32
-        if (config, dtype) not in self._references:
+        if (config, dtype) not in self.memo:
             rounded = {name: value.to(dtype) for name, value in state.items()}
-            self._references[config, dtype] = self._load(config, "reference", rounded)
-        return self._references[config, dtype]
+            self.memo[config, dtype] = self._load(config, "reference", rounded)
+        return self.memo[config, dtype]
 
     def _load(self, config: Config, impl: str, state: Mapping[str, Tensor]) -> nn.Module:
         # assign keeps the dtype of the state
@@ -90,27 +88,27 @@ class CaseTensors:
 
         Layers whose caches have the same shapes share them.
         """
-        key = layer.stored_shapes
-        if key not in self._caches:
+        key = "caches", layer.stored_shapes
+        if key not in self.memo:
             device, generator = self.case.device, torch.Generator().manual_seed(SEED)
             how = (self.case.batch_size, self.case.seq_len, device, self.dtype)
             first = layer.make_cache(*how)
             for stored in (first.key, first.value):
                 stored.copy_(torch.randn(stored.shape, generator=generator))
             sets = max(2, min(MOST_SETS, math.ceil(ROTATED_BYTES[device] / cache_bytes(first))))
-            self._caches[key] = [first, *(layer.make_cache(*how) for _ in range(sets - 1))]
-            for number, cache in enumerate(self._caches[key][1:], 1):
+            self.memo[key] = [first, *(layer.make_cache(*how) for _ in range(sets - 1))]
+            for number, cache in enumerate(self.memo[key][1:], 1):
                 # the same tokens at other positions, without another draw
                 cache.key.copy_(first.key.roll(number, 1))
                 cache.value.copy_(first.value.roll(number, 1))
-        return self._caches[key]
+        return self.memo[key]
 
     @functools.cached_property
     def num_experts(self) -> int:
         """Experts that the inputs select from, in a layer whose router can be steered; else 0."""
-        is_layer = self.case.subject == "layer"
-        projection = _routing_projection(build(self.config, device="meta")) if is_layer else None
-        return projection.out_features if projection is not None else 0
+        if self.case.subject == "model" or not self.config.steerable:
+            return 0
+        return build(self.config, device="meta").router.routing_projection.out_features
 
     @functools.cached_property
     def selected(self) -> Tensor | None:
@@ -242,13 +240,7 @@ def route_inputs(x: Tensor, selected: Tensor, num_experts: int) -> Tensor:
 @torch.no_grad()
 def steer(layer: nn.Module) -> None:
     """Set a linear router so that the logit of expert e is feature e; other layers are unchanged."""
-    projection = _routing_projection(layer)
-    if projection is not None:
-        weight = projection.weight
+    if layer.config.steerable:
+        weight = layer.router.routing_projection.weight
         weight.zero_()
         weight[:, : weight.shape[0]] = torch.eye(weight.shape[0], dtype=weight.dtype, device=weight.device)
-
-
-def _routing_projection(layer: nn.Module) -> nn.Linear | None:
-    """Return the linear router, whose outputs are experts (MoA) or routed heads (MoH); None without one."""
-    return getattr(getattr(layer, "router", None), "routing_projection", None)

@@ -12,7 +12,6 @@ from headcount.bench.cli import Parser, add_output
 from headcount.bench.column import TONES, Column, escape_controls, plural
 from headcount.bench.errors import UsageError
 from headcount.bench.latency.statistics import Ratio, quantile, unpaired_ratio, verdict
-from headcount.bench.records import LatencyRecord
 from headcount.bench.result import Result, Row, Table, columns_of, shown
 
 PROG = "python -m bench.latency compare"
@@ -60,7 +59,7 @@ def _sentence(rows: Sequence[ComparedRow]) -> str:
     return f"B against A, {plural(len(rows), 'row')}: {each}."
 
 
-def _load(path: Path) -> list[LatencyRecord]:
+def _load(path: Path) -> list[records.LatencyRecord]:
     found, problems = records.read_latencies(path)
     timed = [record for record in found if record.wall_ms]
     if not timed:
@@ -71,7 +70,7 @@ def _load(path: Path) -> list[LatencyRecord]:
 
 
 def compare(
-    a: Sequence[LatencyRecord], b: Sequence[LatencyRecord], *, force: bool = False
+    a: Sequence[records.LatencyRecord], b: Sequence[records.LatencyRecord], *, force: bool = False
 ) -> tuple[list[ComparedRow], int, int]:
     """Return the rows in both files with B's time over A's, and the numbers of rows in A only and in B only.
 

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from headcount.bench.latency.blocks import result_names, run_blocks, trace_blocks
-from headcount.bench.latency.capture import Capture
 from headcount.bench.latency.routing_replay import MARGIN, RoutingReplay, trace_routing
-from headcount.bench.latency.runs import DecodeRun, Run, tensors
+from headcount.bench.latency.runs import Run, tensors
+from headcount.bench.latency.timing import Capture
 from headcount.bench.latency.timing_cases import TimingCase
 
 FACTOR = 2.0
@@ -144,34 +144,25 @@ class CorrectnessCheck:
         Returns:
             The ``results`` of the reference on the implementation's choices, and the errors of the plain reference.
         """
+
+        def replay(choices: Sequence[Tensor]) -> tuple[Sequence[Tensor], Mapping[str, int]]:
+            """Return the results of the reference with these choices, and how they compare with its own."""
+            exact = [x.double() if x.is_floating_point() else x for x in inputs]
+            with RoutingReplay(choices, MARGIN[self.case.dtype], rows) as mode:
+                return results(self.reference, *exact), mode.counts
+
         memo, key = self.shared.memo, (key, self.case.which, self.config)
         if key not in memo:
             by_plain, plain_chosen, _ = trace_routing(self.plain, lambda: results(self.plain, *inputs))
-            exact, counts = self._replay(results, inputs, plain_chosen, rows)
+            exact, counts = replay(plain_chosen)
             memo[key] = plain_chosen, exact, relative_errors(by_plain, exact), counts
         plain_chosen, exact, errors, counts = memo[key]
         if not _same_selection(chosen, plain_chosen):
-            exact, counts = self._replay(results, inputs, chosen, rows)
+            exact, counts = replay(chosen)
         self.seen.update(counts)
         for error, own, (what, times) in zip(relative_errors(found, exact[: len(found)]), errors, limits, strict=False):
             self._add_error(error, own, what, times)
         return exact, errors
-
-    def _check_short(
-        self, results: Results, inputs: Sequence[Tensor], limits: Iterable[tuple[str, float]]
-    ) -> tuple[Sequence[Tensor], list[float]]:
-        """Check ``results`` on short inputs and return what _compare returns."""
-        module = self.run.module
-        found, chosen, self.backends = trace_routing(module, lambda: results(module, *inputs))
-        return self._compare(SHORT, found, chosen, results, inputs, limits)
-
-    def _replay(
-        self, results: Results, inputs: Sequence[Tensor], chosen: Sequence[Tensor], rows: Sequence[int]
-    ) -> tuple[Sequence[Tensor], Mapping[str, int]]:
-        """Return the results of the reference with these choices, and how they compare with its own."""
-        exact = [x.double() if x.is_floating_point() else x for x in inputs]
-        with RoutingReplay(chosen, MARGIN[self.case.dtype], rows) as replay:
-            return results(self.reference, *exact), replay.counts
 
     def _check_layer(self) -> None:
         run, x = self.run, self.run.inputs[0]
@@ -185,7 +176,8 @@ class CorrectnessCheck:
 
         limits = [("the output", 1.0), ("the input's gradient", 1.0)]
         limits += [(f"the gradient of {name}", PARAMETER_CAP) for name, _ in run.module.named_parameters()]
-        exact, errors = self._check_short(results, [probe], limits)
+        found, chosen, self.backends = trace_routing(run.module, lambda: results(run.module, probe))
+        exact, errors = self._compare(SHORT, found, chosen, results, [probe], limits)
         self._check_timed_rows(min(CHECKED_ROWS, limit))
         if self.trains and length == self.case.seq_len:
             timed = tensors(run.call(0))[0][-1:]
@@ -215,8 +207,14 @@ class CorrectnessCheck:
         picked = _spaced_indices(self.case.batch_size, 3)
         timed, chosen, self.backends = trace_routing(run.module, lambda: run.call(0))
 
+        @torch.no_grad()
         def results(module: nn.Module, x: Tensor) -> list[Tensor]:
-            return [_step(module, x, run, picked)]
+            # the new tokens of some sequences, with the same cached tokens
+            cache, stored = module.make_cache(len(picked), run.case.seq_len), run.caches[0]
+            cache.key.copy_(stored.key[picked])
+            cache.value.copy_(stored.value[picked])
+            cache.length = run.case.seq_len - 1
+            return [module(x, cache=cache)]
 
         found, chosen = [timed[picked]], [one[picked] for one in chosen]
         self._compare("decode", found, chosen, results, [run.inputs[0][picked]], [("the timed call's output", 1.0)])
@@ -235,7 +233,9 @@ class CorrectnessCheck:
         forward = partial(run_blocks, given=given)
         results = partial(run_blocks, given=given, gradients=self.trains)
         times = {True: MODEL_CAP * PARAMETER_CAP, False: MODEL_CAP}
-        self._check_short(results, short, [(what, times["gradient" in what]) for what in names])
+        limits = [(what, times["gradient" in what]) for what in names]
+        found, chosen, self.backends = trace_routing(run.module, lambda: results(run.module, *short))
+        self._compare(SHORT, found, chosen, results, short, limits)
         if all(a.shape[1:] == b.shape[1:] for a, b in zip(short, run.inputs[0], strict=True)):
             whole, chosen, _ = trace_routing(run.module, lambda: forward(run.module, *run.inputs[0]))
             limits = [(f"{what} in the timed call", MODEL_CAP) for what in names]
@@ -267,9 +267,8 @@ def replay_bound(case: TimingCase, checked: float) -> float:
 
 def _same_selection(a: Sequence[Tensor], b: Sequence[Tensor]) -> bool:
     """Return whether two lists of choices select the same experts, in whatever order."""
-    return len(a) == len(b) and all(
-        x.shape == y.shape and torch.equal(x.sort(-1).values, y.sort(-1).values) for x, y in zip(a, b, strict=True)
-    )
+    first, second = ([choice.sort(-1).values for choice in choices] for choices in (a, b))
+    return len(a) == len(b) and all(map(torch.equal, first, second))
 
 
 def _forward(module, *inputs: Tensor) -> Tensor:
@@ -281,16 +280,6 @@ def _forward_backward(layer, x: Tensor, upstream: Tensor) -> list[Tensor]:
     x = x.detach().requires_grad_()
     out = layer(x)
     return [out.detach(), *torch.autograd.grad(out, [x, *layer.parameters()], upstream)]
-
-
-@torch.no_grad()
-def _step(layer, x: Tensor, run: DecodeRun, picked: list[int]) -> Tensor:
-    """Return the output of the new tokens ``x`` of some sequences by another layer, with the same cached tokens."""
-    cache, stored = layer.make_cache(len(picked), run.case.seq_len), run.caches[0]
-    cache.key.copy_(stored.key[picked])
-    cache.value.copy_(stored.value[picked])
-    cache.length = run.case.seq_len - 1
-    return layer(x, cache=cache)
 
 
 def _spaced_indices(length: int, count: int) -> list[int]:

@@ -88,8 +88,7 @@ def table(cases: Sequence[TimingCase], hardware: Hardware) -> Table[EstimateRow]
 def sentence(rows: Sequence[EstimateRow]) -> str:
     """Return what the table says in one line: of one layer at one shape also its fastest implementation."""
     found = f"{plural(len(rows), 'row')} estimated; nothing was measured."
-    own = [row for row in rows if row.layer == rows[0].layer]
-    known = [row for row in own if row.expected_us is not None]
+    known = [row for row in rows if row.layer == rows[0].layer and row.expected_us is not None]
     if len(known) < 2 or len({(row.seq_len, row.batch_size, row.which) for row in rows}) > 1:
         return found
     best = min(known, key=lambda row: row.expected_us)

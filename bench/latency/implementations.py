@@ -103,11 +103,9 @@ def layer_impls(
     config = find_config("layer", name)
     # where an implementation skips heads, the timed one that does not is what it is compared with
     skips = any(impl.form for impl in config.implementations)
-    rows = []
-    for how in _resolve_impls(config, requested, device, tokens):
-        known = impl_of(config, how)
-        every_head = skips and known is not None and known.timed and known.form is None
-        rows.append(ImplSpec(name, config, how, "dense" if every_head else "subject"))
+    dense = [impl.name for impl in config.implementations if skips and impl.timed and impl.form is None]
+    impls = _resolve_impls(config, requested, device, tokens)
+    rows = [ImplSpec(name, config, how, "dense" if how in dense else "subject") for how in impls]
     for role, other in variant(config.variant).baselines(config).items():
         title = f"{'mqa' if role == 'mqa' else 'mha'}-{other.num_heads}x{other.head_dim}"
         rows += [ImplSpec(title, other, how, role) for how in ((FUSED, PACKED) if device == "cuda" else (FUSED,))]
@@ -172,11 +170,11 @@ def timed_models() -> list[str]:
 
 def impls_by_variant() -> dict[str, list[str]]:
     """Return the implementations of each variant that has any."""
-    return {
-        name: [impl.name for impl in config.implementations] + [AUTO]
-        for name, config in ATTENTIONS.items()
-        if config.implementations
-    }
+    return {name: _impl_names(config) for name, config in ATTENTIONS.items() if config.implementations}
+
+
+def _impl_names(config: AttentionConfig | type[AttentionConfig]) -> list[str]:
+    return [*(impl.name for impl in config.implementations), AUTO]
 
 
 def _resolve_impls(
@@ -190,7 +188,7 @@ def _resolve_impls(
             for impl in here
             if impl.timed or impl.few_rows and tokens is not None and tokens * config.top_k < config.num_experts
         ]
-    known = [impl.name for impl in config.implementations] + [AUTO]
+    known = _impl_names(config)
     chosen = [how for how in requested if how in known]
     if not chosen:
         raise UsageError(

@@ -13,16 +13,14 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, supported_activities
 
-from headcount.bench import records
 from headcount.bench.latency import correctness, timing
-from headcount.bench.latency.capture import Capture, NotCaptured, capture, side_stream
 from headcount.bench.latency.case_tensors import CaseTensors
 from headcount.bench.latency.implementations import ImplSpec
-from headcount.bench.latency.roofline import Peaks, bound, work
+from headcount.bench.latency.roofline import Peaks, bound_s, work
 from headcount.bench.latency.runs import Run, make_run, tensors
 from headcount.bench.latency.statistics import TRUSTED_BLOCKS, Ratio, paired_ratio, quantile, verdict
 from headcount.bench.latency.timing_cases import TimingCase
-from headcount.bench.records import LatencyRecord
+from headcount.bench.records import AGREES, ROLES, TIMED, WALL, Environment, LatencyRecord
 
 POISON_BYTES = 2**28
 """Bytes that are filled with NaN before an implementation is checked on a GPU."""
@@ -56,7 +54,7 @@ class TimedImpl(timing.TimedCall):
 
     case: TimingCase
     spec: ImplSpec
-    status: str = records.TIMED
+    status: str = TIMED
     run: Run | None = None
     impl_used: str | None = None
     largest_share: float | None = None
@@ -67,7 +65,7 @@ class TimedImpl(timing.TimedCall):
     has_same_bits: bool | None = None
     kernels: list[dict[str, Any]] | None = None
 
-    def record(self, peaks: Peaks | None, blocks: int, environ: records.Environment) -> LatencyRecord:
+    def record(self, peaks: Peaks | None, blocks: int, environ: Environment) -> LatencyRecord:
         """Return the record of this implementation, without ratios; without ``peaks`` it has no bound."""
         case, spec, run = self.case, self.spec, self.run
         needed, executed = work(case, spec.needed), work(case, spec.executed)
@@ -106,7 +104,8 @@ class TimedImpl(timing.TimedCall):
             executed_bytes=executed.elements * case.element_bytes,
             smoke=blocks < TRUSTED_BLOCKS,
             environment=environ,
-            **bound(needed.macs, least_bytes, peaks),
+            roofline_ms=peaks and 1000 * bound_s(needed.macs, least_bytes, peaks),
+            peaks=peaks and asdict(peaks),
             **found,
         )
 
@@ -150,7 +149,7 @@ def measure_case(
     case: TimingCase,
     peaks: Peaks | None,
     *,
-    environ: records.Environment,
+    environ: Environment,
     blocks: int,
     on_block: Callable[[int], None] = lambda block: None,
     shared: Shared | None = None,
@@ -168,7 +167,7 @@ def measure_case(
     # what stays: the collector, which runs before each capture, need not look at it
     gc.freeze()
     ends = [time.perf_counter()]
-    with side_stream(case.device):
+    with timing.side_stream(case.device):
         impls = [prepare(case, spec, tensors, shared) for spec in case.impls()]
         ends.append(time.perf_counter())
         if blocks:
@@ -223,13 +222,13 @@ def _check_again(impl: TimedImpl) -> None:
     """Check an implementation whose results agree once more: a second run, and a graph's replay on other inputs."""
     if impl.run is None:
         return
-    impl.status = records.AGREES
+    impl.status = AGREES
     try:
         once, again = (tensors(impl.call(0)) for _ in range(2))
         impl.has_same_bits = all(map(torch.equal, once, again))
-        if impl.case.device == "cuda" and not _is_replayed(impl, capture(impl.call, 1, impl.sets)):
+        if impl.case.device == "cuda" and not _is_replayed(impl, timing.capture(impl.call, 1, impl.sets)):
             impl.status = "wrong: a replay on other inputs is not right"
-    except NotCaptured as reason:
+    except timing.NotCaptured as reason:
         # an implementation that makes the host wait has no graph, and agrees all the same
         impl.graph_reason = str(reason)
     except Exception as error:
@@ -243,7 +242,7 @@ def prepare(case: TimingCase, spec: ImplSpec, tensors: CaseTensors, shared: Shar
         if case.device == "cuda":
             # freed memory holds NaN, so that what an implementation does not write is NaN
             torch.full((POISON_BYTES // 4,), math.nan, device=case.device)
-        if spec.role in records.ROLES:
+        if spec.role in ROLES:
             impl.largest_share = tensors.largest_share
         run = make_run(case, spec, tensors)
         checked_in, checked = shared.check(run)
@@ -317,7 +316,7 @@ def _time_together(impls: list[TimedImpl], *, device: str, **how: Any) -> TimedI
     return None
 
 
-def _is_replayed(impl: TimedImpl, graph: Capture) -> bool:
+def _is_replayed(impl: TimedImpl, graph: timing.Capture) -> bool:
     """Record the error of a replay on other inputs, and return whether it is allowed; NaN is not."""
     impl.replay_error = correctness.replay_error(impl.run, graph)
     return impl.replay_error <= correctness.replay_bound(impl.case, impl.checked.bound)
@@ -339,7 +338,7 @@ def add_ratios(rows: Sequence[LatencyRecord], control: LatencyRecord) -> list[La
     slowest_first = sorted(timed, key=lambda row: quantile(row.samples(), 0.5), reverse=True)
     by_role = {row.role: row for row in slowest_first if row.role != "subject"}
     repeated = next(row for row in timed if (row.layer, row.implementation) == (control.layer, control.implementation))
-    kinds = {records.WALL, control.common_timing(repeated)}
+    kinds = {WALL, control.common_timing(repeated)}
     complete = [by for by in kinds if len(control.samples(by)) == len(control.samples())]
     noises = {by: _ratio(control, repeated, by) for by in complete}
     return [replace(row, **_ratios(row, by_role, noises)) if row.wall_ms else row for row in rows]
@@ -347,11 +346,11 @@ def add_ratios(rows: Sequence[LatencyRecord], control: LatencyRecord) -> list[La
 
 def _ratios(row: LatencyRecord, by_role: Mapping[str, LatencyRecord], noises: Mapping[str, Ratio]) -> dict[str, Any]:
     """Return the noise floors of a timed row, and its ratios with how they compare and their verdicts, by field."""
-    floors = {"noise_floor": noises.get(row.common_timing(row)), "noise_floor_wall": noises.get(records.WALL)}
+    floors = {"noise_floor": noises.get(row.common_timing(row)), "noise_floor_wall": noises.get(WALL)}
     found: dict[str, Any] = {key: asdict(noise) for key, noise in floors.items() if noise}
     for key, role in RATIOS.items():
         other = by_role.get(role)
-        if row.role in records.ROLES and other is not None and other is not row:
+        if row.role in ROLES and other is not None and other is not row:
             by = row.common_timing(other)
             ratio = _ratio(row, other, by)
             found |= {key: asdict(ratio), f"{key}_by": by, f"{key}_verdict": verdict(ratio, noises.get(by))}

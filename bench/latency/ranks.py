@@ -28,7 +28,6 @@ from headcount.bench.hardware import by_device
 from headcount.bench.latency import schedule
 from headcount.bench.latency.statistics import TRUSTED_BLOCKS, median_interval
 from headcount.bench.latency.timing_cases import ELEMENT_BYTES, PASS
-from headcount.bench.records import Environment, Interval, Record, Samples
 from headcount.bench.result import Result, Table, columns_of, shown
 from headcount.formulas.plan import Plan, parse
 from headcount.formulas.rank import INDEX, PARAMETER, REDUCTION, RankCost, rank_costs
@@ -43,7 +42,7 @@ RULE = "forward MACs of the whole model as executed, three times for a step, rec
 
 
 @dataclass(frozen=True)
-class StepRecord(Record):
+class StepRecord(records.Record):
     """Timed steps of a divided model.
 
     Attributes:
@@ -71,8 +70,8 @@ class StepRecord(Record):
     backend: str
     dtype: str
     which: str = field(metadata={"column": lambda _: PASS})
-    rank_ms: list[Samples]
-    slowest_ms: Interval = shown(Column, "median\n[95 %]", "ms", kind="interval", digits=2, priority=0)
+    rank_ms: list[records.Samples]
+    slowest_ms: records.Interval = shown(Column, "median\n[95 %]", "ms", kind="interval", digits=2, priority=0)
     macs: int = shown(macs_column, "MACs of\na rank", priority=2)
     model_macs: int
     sent_bytes: int = shown(Column, "sent by\na rank", "bytes", kind="int", of="bytes", priority=1)
@@ -81,7 +80,7 @@ class StepRecord(Record):
     mfu: float | None = shown(Column, "MFU", "%", kind="fixed", digits=1, scale=Fraction(1, 100), priority=1)
     rule: str
     smoke: bool
-    environment: Environment
+    environment: records.Environment
 
 
 def parser(prog: str) -> argparse.ArgumentParser:
@@ -115,7 +114,6 @@ def command(args: argparse.Namespace, argv: Sequence[str] = ()) -> Result | str:
     name, fields, lengths = read(args.preset, args.set)
     lengths |= {name: size for name in ("seq_len", "batch_size") if (size := getattr(args, name)) is not None}
     case = Case.of(name, fields, lengths, called=args.preset)
-    args.lengths = dict(case.lengths)
     divided = parse(args.plan)
     cost = _cost(case, divided, args.plan)
     every = replace(case, lengths={**case.lengths, "batch_size": case.lengths["batch_size"] * divided.dp})
@@ -124,7 +122,7 @@ def command(args: argparse.Namespace, argv: Sequence[str] = ()) -> Result | str:
     stores = args.json and rank == 0
     if stores:
         records.append(Path(args.json))
-    record = _record(args, cost, whole, _measure(args, every, divided))
+    record = _record(args, case, cost, whole, _measure(args, every, divided))
     if stores:
         records.append(Path(args.json), record)
     return "" if rank else Result([_table(record)], lambda: _sentence(record))
@@ -189,7 +187,7 @@ def _measure(args: argparse.Namespace, case: Case, divided: Plan) -> list[list[f
 
 
 def _record(
-    args: argparse.Namespace, cost: RankCost, whole: RankCost, seconds: Sequence[Sequence[float]]
+    args: argparse.Namespace, case: Case, cost: RankCost, whole: RankCost, seconds: Sequence[Sequence[float]]
 ) -> StepRecord:
     """Return the record of a run: its mesh, the samples of all ranks, and what a rank computes and sends."""
     trains, size = args.which == "both", ELEMENT_BYTES[args.dtype]
@@ -204,7 +202,7 @@ def _record(
     return StepRecord(
         name=args.preset,
         set=list(args.set),
-        lengths=args.lengths,
+        lengths=dict(case.lengths),
         plan=args.plan,
         mesh={axis: getattr(cost.plan, axis) for axis in ("dp", "tp")},
         backend="nccl" if args.device == "cuda" else "gloo",

@@ -1,8 +1,7 @@
 """Compute the work of a call from its ledger, and the roofline bound on its time. Imports no torch."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 from headcount.bench import accounts
 from headcount.bench.case import Case
@@ -73,11 +72,6 @@ def bound_s(macs: int, moved: int, peaks: Peaks) -> float:
     return max(macs / peaks.macs_per_s, moved / max(peaks.bytes_per_s, peaks.read_bytes_per_s))
 
 
-def bound(macs: int, moved: int, peaks: Peaks | None) -> dict[str, Any]:
-    """Return the roofline bound and the peaks as fields of a record, None without peaks."""
-    return {"roofline_ms": peaks and 1000 * bound_s(macs, moved, peaks), "peaks": peaks and asdict(peaks)}
-
-
 def bound_of_record(record: LatencyRecord) -> float | None:
     """Return the roofline bound in milliseconds for a measured row on its own device, of the executed work where
     recorded.
@@ -88,4 +82,4 @@ def bound_of_record(record: LatencyRecord) -> float | None:
     if hardware is None or record.dtype not in hardware.macs_per_s or record.least_bytes is None:
         return None
     macs, moved = record.executed_macs or record.macs, record.executed_bytes or record.least_bytes
-    return bound(macs, moved, Peaks.of(hardware, record.dtype))["roofline_ms"]
+    return 1000 * bound_s(macs, moved, Peaks.of(hardware, record.dtype))

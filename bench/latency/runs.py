@@ -29,15 +29,14 @@ class Run:
 
     def call(self, i: int) -> Any:
         """Return the output, or the gradients of a layer's input and of all parameters; a model's are of its loss."""
-        x = self.inputs[i]
-        inputs = x if isinstance(x, tuple) else (x,)
+        inputs = self.changeable_inputs(i)
         with torch.set_grad_enabled(self.trains):
             out = self.module(*inputs)
         if not self.trains:
             return out
         if self.case.subject == "model":
             return torch.autograd.grad(loss(out, inputs[-1]), self.parameters, allow_unused=True)
-        return torch.autograd.grad(out, [x, *self.parameters], self.shared.gradient)
+        return torch.autograd.grad(out, [*inputs, *self.parameters], self.shared.gradient)
 
     def changeable_inputs(self, i: int) -> list[Tensor]:
         """Return the tensors that ``call(i)`` reads and whose values may change."""

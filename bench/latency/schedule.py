@@ -68,11 +68,15 @@ def plan_cases(
     ``argv`` is recorded. ``make`` is called where this process measures.
     """
     defaults = {"out_dir": None, "record": False, "json": None, "within": None, "blocks": BLOCKS}
-    args = argparse.Namespace(**defaults | {"commit": None} | vars(args))
+    args = argparse.Namespace(**defaults | {"commit": None, "threads": None} | vars(args))
     check_limits(args)
     if (args.out_dir or args.json or args.record) and (watch := in_worker(args.device, argv)):
         return watch
     check_device(args.device, ["cpu"])
+    if args.threads:
+        import torch
+
+        torch.set_num_threads(args.threads)
     parts = make()
     for case in chain(*parts):
         # unknown names are reported before the first case runs

@@ -17,10 +17,10 @@ import torch
 from headcount.bench import records
 from headcount.bench.column import escape_controls
 from headcount.bench.env import environment
-from headcount.bench.latency import capture, measure, table
+from headcount.bench.latency import measure, table, timing
 from headcount.bench.latency.case_tensors import DTYPES
 from headcount.bench.latency.roofline import Peaks
-from headcount.bench.latency.timing import format_status, is_lost
+from headcount.bench.latency.timing import elapsed_s, format_status, is_lost
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.bench.output.files import ensure_dir, write
 from headcount.bench.records import Environment, LatencyRecord
@@ -123,8 +123,9 @@ class TimingSession:
             records.append(self.path, *self.done[case.key])
         kind = case.subject, case.which
         self.longest_s[kind] = max(self.longest_s.get(kind, 0.0), time.time() - began)
-        if self.parent and (is_lost(case.device) or capture.failures):
-            reason = "the device is lost" if is_lost(case.device) else f"a capture failed ({capture.failures[0]})"
+        lost = is_lost(case.device)
+        if self.parent and (lost or timing.capture_failures):
+            reason = "the device is lost" if lost else f"a capture failed ({timing.capture_failures[0]})"
             self.unusable = f"{case.key}: {reason}"
 
     def peaks_of(self, dtype: str, device: str) -> Peaks | None:
@@ -228,5 +229,5 @@ def _best_s(call: Callable[[], object], device: str) -> float:
     """Return the seconds of the fastest round: between events on a GPU, else by the host's clock."""
     call()
     if device == "cuda":
-        return min(capture.elapsed_s(call) for _ in range(ROUNDS[device]))
+        return min(elapsed_s(call) for _ in range(ROUNDS[device]))
     return min(timeit.repeat(call, number=1, repeat=ROUNDS[device]))

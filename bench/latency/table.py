@@ -2,13 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from operator import attrgetter
 
-from headcount.bench import records
 from headcount.bench.column import TONES, Column, plural
 from headcount.bench.latency import roofline, timing_cases
 from headcount.bench.latency.statistics import TRUSTED_BLOCKS, quantile
-from headcount.bench.records import Environment, LatencyRecord
+from headcount.bench.records import AGREES, Environment, LatencyRecord
 from headcount.bench.result import Table
 
 
@@ -28,6 +26,26 @@ def _ratio(number: float | None, other: float | None) -> float | None:
 def _macs_per_s(record: LatencyRecord) -> float | None:
     ms = median_ms(record)
     return record.macs / ms * 1000 if ms else None
+
+
+def _gmacs_per_s(record: LatencyRecord) -> float | None:
+    return _ratio(_macs_per_s(record), 1e9)
+
+
+def _over_bound(record: LatencyRecord) -> float | None:
+    return _ratio(median_ms(record), record.roofline_ms)
+
+
+def _over_estimate(record: LatencyRecord) -> float | None:
+    return _ratio(median_ms(record), roofline.bound_of_record(record))
+
+
+def _peak_memory(record: LatencyRecord) -> int | None:
+    return record.peak_memory_bytes
+
+
+def _other_choices(record: LatencyRecord) -> int | None:
+    return (record.choices or {}).get("other")
 
 
 def _peak_percent(record: LatencyRecord) -> float | None:
@@ -62,28 +80,16 @@ COLUMNS = (
     Column("over_dense", "over dense", kind="interval", digits=2, width=18, priority=2),
     Column("over_dense_verdict", "verdict", width=11, priority=3, tones=TONES),
     Column("macs", "MACs", kind="int", width=15, of="MACs", priority=3),
-    Column(
-        "rate", "achieved", "GMAC/s", kind="fixed", digits=1, width=9, priority=5,
-        value=lambda one: _ratio(_macs_per_s(one), 1e9),
-    ),
+    Column("rate", "achieved", "GMAC/s", kind="fixed", digits=1, width=9, priority=5, value=_gmacs_per_s),
     Column("peak_share", "of peak", "%", kind="fixed", digits=1, priority=4, value=_peak_percent),
-    Column(
-        "over_bound", "time /\nbound", kind="fixed", digits=2, width=7, priority=3,
-        value=lambda one: _ratio(median_ms(one), one.roofline_ms),
-    ),
+    Column("over_bound", "time /\nbound", kind="fixed", digits=2, width=7, priority=3, value=_over_bound),
     Column(
         "estimate_ms", "estimate,\nno measure", "ms", kind="fixed", digits=4, width=10, priority=4,
         value=roofline.bound_of_record,
     ),
-    Column(
-        "over_estimate", "time /\nestimate", kind="fixed", digits=2, width=8, priority=5,
-        value=lambda one: _ratio(median_ms(one), roofline.bound_of_record(one)),
-    ),
+    Column("over_estimate", "time /\nestimate", kind="fixed", digits=2, width=8, priority=5, value=_over_estimate),
     Column("tokens_per_s", "tokens/s", kind="int", width=11, priority=5, value=_tokens_per_s),
-    Column(
-        "memory", "memory\nof a call", "MiB", kind="fixed", digits=1, scale=2**20, priority=5,
-        value=attrgetter("peak_memory_bytes"),
-    ),
+    Column("memory", "memory\nof a call", "MiB", kind="fixed", digits=1, scale=2**20, priority=5, value=_peak_memory),
     ERROR,
 )  # fmt: skip
 YES_NO = {True: "yes", False: "no"}
@@ -92,10 +98,7 @@ CHECK_COLUMNS = (
     *(LAYER, IMPL, SEQ_LEN, PASS, ROUTING, ERROR),
     Column("dtype", "dtype", width=8, priority=0),
     Column("bound", "allowed", **DIGIT, priority=2, value=lambda one: _one_digit(one.bound)),
-    Column(
-        "other_choices", "other\nchoices", kind="int", width=7, priority=4,
-        value=lambda one: (one.choices or {}).get("other"),
-    ),
+    Column("other_choices", "other\nchoices", kind="int", width=7, priority=4, value=_other_choices),
     Column("replay_error", "replay\nerror", **DIGIT, priority=3, value=lambda one: _one_digit(one.replay_error)),
     Column("same_bits", "same\nbits", width=4, priority=3, value=lambda one: YES_NO.get(one.has_same_bits)),
     Column("core", "core by", width=15, priority=4, value=lambda one: ", ".join(one.backends or ()) or None),
@@ -141,6 +144,6 @@ def sentence(rows: Sequence[LatencyRecord]) -> str:
         each = ", ".join(f"{found.count(word)} {word}" for word in dict.fromkeys(found))
         parts += [f"against {dense}: {each}"] if each else []
     if checked:
-        agree = sum(row.status == records.AGREES for row in checked)
+        agree = sum(row.status == AGREES for row in checked)
         parts.append(f"{agree} of {len(checked)} implementations agree with the reference")
     return f"{'; '.join(parts) or 'nothing timed'}."

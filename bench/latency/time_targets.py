@@ -8,8 +8,7 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from headcount.bench.env import device_name
-from headcount.bench.latency.capture import side_stream
-from headcount.bench.latency.timing import ImplFailed, TimedCall, interleave
+from headcount.bench.latency.timing import ImplFailed, TimedCall, interleave, side_stream
 from headcount.bench.targets.target import Target
 from headcount.bench.targets.user_code import Built, UserCodeError, build_that_runs, check_module_names, run_user_code
 from headcount.bench.trace.copies import as_leaf

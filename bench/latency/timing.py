@@ -1,15 +1,16 @@
 """Time implementations interleaved in ABBA blocks in one process, by wall time and by GPU time."""
 
+import gc
 import math
 import time
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from statistics import median_high
 from typing import Any
 
 import torch
-
-from headcount.bench.latency.capture import Capture, NotCaptured, capture, elapsed_s
 
 WARM_UP_S = {"cpu": 0.2, "cuda": 0.05}
 CASE_WARM_UP_S = {"cpu": 0.0, "cuda": 0.3}
@@ -22,6 +23,11 @@ WALL_BLOCKS = 3
 OUT_OF_MEMORY = "out of memory"
 LONGEST = 200
 """Characters of a status at most."""
+SLEEP_CYCLES = 2_000_000
+"""Cycles of a kernel that spins for about a millisecond, so that launches queue before the first event."""
+
+capture_failures: list[str] = []
+"""Why this process captures no more graphs; empty where it does. A failed capture may leave its memory pool open."""
 
 
 class ImplFailed(Exception):
@@ -38,6 +44,21 @@ def format_status(error: BaseException) -> str:
     if isinstance(error, MemoryError) or "out of memory" in message or "can't allocate memory" in message:
         return OUT_OF_MEMORY
     return f"failed: {type(error).__name__}: {message.splitlines()[0] if message else 'no message'}"[:LONGEST]
+
+
+class Capture:
+    """A graph of ``calls`` calls; ``output`` is the result of the last one, on input set ``last``."""
+
+    def __init__(self, graph: Any, calls: int, last: int, output: Any) -> None:
+        self.graph, self.calls, self.last, self.output = graph, calls, last, output
+
+    def replay(self) -> None:
+        """Run all calls again on the present values of their inputs."""
+        self.graph.replay()
+
+
+class NotCaptured(Exception):
+    """A call cannot be captured; the message is the reason."""
 
 
 @dataclass
@@ -177,3 +198,81 @@ def is_lost(device: str) -> bool:
     except RuntimeError:
         return True
     return False
+
+
+@contextmanager
+def side_stream(device: str) -> Iterator[None]:
+    """Run the block on a side stream on cuda.
+
+    Autograd graphs are bound to the stream that recorded them, and the default stream cannot be captured.
+    """
+    if device != "cuda":
+        yield
+        return
+    before, stream = torch.cuda.current_stream(), torch.cuda.Stream()
+    stream.wait_stream(before)
+    with torch.cuda.stream(stream):
+        yield
+    before.wait_stream(stream)
+
+
+def capture(call: Callable[[int], Any], calls: int, sets: int) -> Capture:
+    """Return the graph of ``calls`` calls over input sets 0, 1, …; NotCaptured where the call cannot be captured.
+
+    A call that synchronizes with the host is refused first, because it would invalidate the capture. After a capture
+    that failed all later ones of this process are refused.
+    """
+    if capture_failures:
+        raise NotCaptured(f"an earlier capture failed in this process: {capture_failures[0]}")
+    _check_no_sync(call)
+    stream, graph, output = torch.cuda.current_stream(), torch.cuda.CUDAGraph(), None
+    # a tensor that is freed by the collector during a capture invalidates it
+    gc.collect()
+    gc.disable()
+    try:
+        with torch.cuda.graph(graph, stream=stream):
+            for i in range(calls):
+                output = call(i % sets)
+    except RuntimeError as error:
+        reason = _first_line(error)
+        capture_failures.append(reason)
+        raise NotCaptured(reason) from error
+    finally:
+        gc.enable()
+        # a capture that fails at its end leaves its own stream current
+        torch.cuda.set_stream(stream)
+    found = Capture(graph, calls, (calls - 1) % sets, output)
+    # the first launch uploads the graph
+    found.replay()
+    torch.cuda.synchronize()
+    return found
+
+
+def _check_no_sync(call: Callable[[int], Any]) -> None:
+    mode = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings():
+        # torch calls the mode a prototype
+        warnings.simplefilter("ignore")
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        call(0)
+    except RuntimeError as error:
+        raise NotCaptured(_first_line(error)) from error
+    finally:
+        torch.cuda.set_sync_debug_mode(mode)
+
+
+def elapsed_s(run: Callable[[], None]) -> float:
+    """Return the device seconds between two events around ``run``, which is queued before the first event."""
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda.synchronize()
+    torch.cuda._sleep(SLEEP_CYCLES)
+    begin.record()
+    run()
+    end.record()
+    torch.cuda.synchronize()
+    return begin.elapsed_time(end) / 1000
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

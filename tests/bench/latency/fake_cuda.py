@@ -209,7 +209,7 @@ class Generator(torch.Generator):
 
 def install(monkeypatch):
     """Replace torch.cuda by the device until the test ends."""
-    from headcount.bench.latency import capture, implementations, measure, roofline, session, timing
+    from headcount.bench.latency import implementations, measure, roofline, session, timing
     from headcount.models.kernels import selection
 
     device = Device()
@@ -243,7 +243,7 @@ def install(monkeypatch):
     monkeypatch.setattr(timing, "time", types.SimpleNamespace(perf_counter=lambda: device.host))
     monkeypatch.setattr(timing, "WARM_UP_S", {"cuda": 1e-3})
     monkeypatch.setattr(timing, "CASE_WARM_UP_S", {"cuda": 1e-3})
-    monkeypatch.setattr(capture, "failures", [])
+    monkeypatch.setattr(timing, "capture_failures", [])
     # Triton kernels need a real device
     monkeypatch.setattr(implementations, "missing_on", lambda impl, where: "a real device" if impl.package else None)
     monkeypatch.setattr(selection.Selectable, "is_available", lambda *_: False)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from headcount.bench import records
-from headcount.bench.latency import campaign, capture, measure, session, timing, timing_cases
+from headcount.bench.latency import campaign, measure, session, timing, timing_cases
 from headcount.bench.latency.__main__ import main
 from headcount.bench.latency.session import read_finished
 from headcount.bench.targets import watched
@@ -132,7 +132,7 @@ def test_lost_device_restarts_before_the_next_section(when, tmp_path, cuda, caps
 
 
 def test_failed_capture_restarts_with_the_next_case(tmp_path, cuda, monkeypatch, capsys):
-    captured, reason = capture.capture, "operation failed due to a previous error during capture"
+    captured, reason = timing.capture, "operation failed due to a previous error during capture"
 
     def fail_for_grouped(call, calls, sets):
         cuda.capture_error = reason if call.__self__.spec.impl == "grouped" else None
@@ -150,7 +150,7 @@ def test_failed_capture_restarts_with_the_next_case(tmp_path, cuda, monkeypatch,
     assert found["grouped"].no_graph_because == reason and found["dense-all"].overhead_by == "graph"
     assert found["loop"].no_graph_because == f"an earlier capture failed in this process: {reason}"
     # a new process captures again
-    monkeypatch.setattr(capture, "failures", [])
+    monkeypatch.setattr(timing, "capture_failures", [])
     assert main(argv) == 0 and rows_of(tmp_path / "r.jsonl")[-1].timed_by == "graph"
 
 
