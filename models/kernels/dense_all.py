@@ -14,6 +14,9 @@ from headcount.models.kernels.fused import fused_attend
 from headcount.models.moa import attend_slots
 from headcount.models.shapes import Queries
 
+AllGates = Float[Tensor, "batch tgt num_experts"] | None
+"""The gates of all experts, 0 at those that a token does not select."""
+
 
 def dense_all(layer: nn.Module, inputs: Inputs) -> Queries:
     """Return y_t = sum_{i=1..E} g_i,t o_i,t Wo_i with g = w on the K selected experts and 0 on the others."""
@@ -35,18 +38,14 @@ def all_queries(layer: nn.Module, x: Queries) -> Float[Tensor, "batch tgt num_ex
     return F.linear(x, weight.t(), bias).unflatten(-1, (-1, layer.config.head_dim))
 
 
-def sum_experts(
-    layer: nn.Module,
-    out: Float[Tensor, "batch tgt num_experts head_dim"],
-    gates: Float[Tensor, "batch tgt num_experts"] | None,
-) -> Queries:
+def sum_experts(layer: nn.Module, out: Float[Tensor, "batch tgt num_experts head_dim"], gates: AllGates) -> Queries:
     """Return sum_i out_i Wo_i + g_i b_i of head outputs that are multiplied by their gates g already; without a bias
     no gates are needed."""
     y = torch.matmul(out.flatten(-2), to_autocast_dtype(layer.out_proj.weight).flatten(0, 1))
     return add_bias(layer, y, gates)
 
 
-def add_bias(layer: nn.Module, y: Queries, gates: Float[Tensor, "batch tgt num_experts"] | None) -> Queries:
+def add_bias(layer: nn.Module, y: Queries, gates: AllGates) -> Queries:
     """Return y + sum_i g_i b_i; ``y`` without a bias."""
     bias = to_autocast_dtype(layer.out_proj.bias)
     return y if bias is None else y + torch.matmul(gates.to(y.dtype), bias)
