@@ -25,7 +25,7 @@ from headcount.bench.result import Row, Table, columns_of, shown
 from headcount.bench.targets.process import InternalError
 from headcount.bench.targets.target import is_configuration, parse_input, parse_target
 from headcount.bench.targets.user_code import (
-    HAS_NO_INPUTS,
+    INPUT_ADVICE,
     InstalledModel,
     UserCodeError,
     check_function,
@@ -215,14 +215,14 @@ class _Models:
         for number, row in enumerate(table.rows):
             package = "" if row.input or row.side else _package(row.target)
             if (first := bare.get(package, row.target)) != row.target:
-                self.failed[number] = UserCodeError(f"{row.target}, as {first}, has no inputs; {HAS_NO_INPUTS}")
+                self.failed[number] = UserCodeError(f"{row.target}, as {first}, has no inputs; {INPUT_ADVICE}")
                 continue
             try:
                 self._count(row)
             except ERRORS as error:
                 self.failed[number] = error
                 # another of its package need not be built to fail so
-                if package and HAS_NO_INPUTS in str(error):
+                if package and INPUT_ADVICE in str(error):
                     bare[package] = row.target
         if len(self.failed) == len(table.rows):
             texts = [f"{path}: {self.message(table.rows[number], error)}" for number, error in self.failed.items()]
@@ -320,7 +320,7 @@ class _Models:
             inputs = of_side
         model = self._model(spec, settings, inputs, self._root)
         # a function of a file may return inputs
-        if of_side and isinstance(model, Exception) and HAS_NO_INPUTS in str(model):
+        if of_side and isinstance(model, Exception) and INPUT_ADVICE in str(model):
             inputs = of_side
             model = self._model(spec, settings, inputs, self._root)
         if of_side and inputs:

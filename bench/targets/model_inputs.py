@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from headcount.bench.contractions.modules import outer_paths
 from headcount.bench.targets.input_search import Candidate, Candidates, Search
-from headcount.bench.targets.user_code import UserCodeError
+from headcount.bench.targets.user_code import LengthMissing, UserCodeError
 
 MAX_TOKENS = 1000
 """Different tokens in a text at most."""
@@ -576,7 +576,7 @@ class Inputs:
             example = "T=128" if name == "seq_len" else f"{name}=N"
             # a length of presets alone
             instead = ", not --src-len" if "src_len" in self.lengths else ""
-            raise UserCodeError(
+            raise (LengthMissing if name == "seq_len" else UserCodeError)(
                 f"{self._signature()} needs {flag}, or {example} behind the configuration's name{instead}"
             )
         return value

@@ -21,7 +21,7 @@ import headcount
 from headcount.bench.counters.base import CounterError
 from headcount.bench.errors import EnvironmentMissing, UsageError, format_error, require_package, reset_warning_filters
 from headcount.bench.targets.target import is_configuration
-from headcount.bench.targets.user_code import UserCodeError, check_target, import_folders
+from headcount.bench.targets.user_code import IncompleteTarget, UserCodeError, check_target, import_folders
 from headcount.bench.trace.garbage_collector import importing
 
 CONTEXT = multiprocessing.get_context("spawn")
@@ -219,6 +219,8 @@ def _answer(call: _Call) -> Any:
     sys.dont_write_bytecode = True
     try:
         return task(*call.args, **call.options)
+    except IncompleteTarget:
+        raise
     except UserCodeError as error:
         if NO_DRIVER in str(error):
             raise EnvironmentMissing(
@@ -243,4 +245,6 @@ def _as_sent(error: Exception, label: str, replaced: Sequence[str]) -> Exception
         return InternalError(f"{label}: this program failed, with the traceback above")
     if code == CounterError.exit_code:
         return CounterError("headcount", label, text)
+    if isinstance(error, IncompleteTarget):
+        return type(error)(f"{label}: {text}")
     return (EnvironmentMissing if code == EnvironmentMissing.exit_code else UsageError)(f"{label}: {text}")

@@ -215,7 +215,7 @@ def parse_target(text: str, args: argparse.Namespace, base: Target | None = None
     check_text(text or "")
     spec, own = targets.split(text) if text or base is None else (base.spec, [])
     base = base or Target(spec)
-    words, lengths = _split_lengths(spec, [*own, *(args.set or ())])
+    words, lengths = split_lengths(spec, [*own, *(args.set or ())])
     settings = parse_settings(words, spec)
     lengths |= {name: size for name in LENGTHS if (size := getattr(args, name, None)) is not None}
     for name, size in lengths.items():
@@ -246,7 +246,7 @@ def parse_target(text: str, args: argparse.Namespace, base: Target | None = None
     return target
 
 
-def _split_lengths(spec: str, words: Sequence[str]) -> tuple[list[str], dict[str, int]]:
+def split_lengths(spec: str, words: Sequence[str]) -> tuple[list[str], dict[str, int]]:
     """Return settings and lengths among the words of a target; a user's function has keywords alone."""
     if has_closed_form(spec) or is_configuration(spec):
         return targets.split_lengths(words)

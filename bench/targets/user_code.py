@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import headcount
 from headcount.bench.case import resolve_lengths
-from headcount.bench.errors import first_sentence
+from headcount.bench.errors import UsageError, first_sentence
 from headcount.bench.targets.target import Target, Values, flag, is_configuration, parse_input
 from headcount.models.configs.presets import PRESETS
 from headcount.models.configs.suggest import did_you_mean
@@ -43,6 +43,18 @@ class UserCodeError(Exception):
 
 class InstalledModel(UserCodeError):
     """A name of a model that is none, and that an installed package has in its models."""
+
+
+class IncompleteTarget(UserCodeError, UsageError):
+    """A target that needs more to run, of which subclasses say what; the process that counts raises it as it is."""
+
+
+class InputsMissing(IncompleteTarget):
+    """A function that returns a module without inputs."""
+
+
+class LengthMissing(IncompleteTarget):
+    """A configuration without the length of its text."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +89,7 @@ LIBRARIES = ("timm", "torchvision")
 """Packages in whose models a name without a package is looked for."""
 IMAGE_SIDE = re.compile(r"(?:patch|window)\d+(?:_\w+)?_(224|240|256|288|320|336|378|384|448|512)$")
 """The side of images at the end of a model's name, as vit_base_patch16_384; other numbers there are no pixels."""
-HAS_NO_INPUTS = "--input 1,3,224,224 gives it inputs"
+INPUT_ADVICE = "--input 1,3,224,224 gives it inputs"
 """The advice where a function returns a module alone."""
 LOADERS = {
     ".onnx": "onnx2torch.convert({!r})",
@@ -412,11 +424,11 @@ def build(
     module, inputs = result if isinstance(result, tuple | list) and len(result) == 2 else (None, None)
     if not isinstance(module, nn.Module) or not isinstance(inputs, Mapping | tuple | list):
         parts = f": {', '.join(type(part).__name__ for part in result)}" if isinstance(result, tuple | list) else ""
-        hint = f"; {HAS_NO_INPUTS}" if isinstance(result, nn.Module) else ""
-        raise UserCodeError(
-            f"{name} must return (module, inputs), inputs a tuple or a dict of keywords; "
-            f"it returned a {type(result).__name__}{parts}{hint}"
-        )
+        what = f"{name} must return (module, inputs), inputs a tuple or a dict of keywords"
+        reason = f"{what}; it returned a {type(result).__name__}{parts}"
+        if isinstance(result, nn.Module):
+            raise InputsMissing(f"{reason}; {INPUT_ADVICE}")
+        raise UserCodeError(reason)
     return (module, (), dict(inputs)) if isinstance(inputs, Mapping) else (module, tuple(inputs), {})
 
 
