@@ -10,7 +10,7 @@ from fractions import Fraction
 from functools import cache, partial
 from typing import Any
 
-from headcount.bench.case import LENGTHS, Case, describe_input
+from headcount.bench.case import Case, describe_input
 from headcount.bench.column import TONES, Column, macs_column, params_column, plural
 from headcount.bench.counting.count import count, disagreements, exit_code, reasons, rule_agreement
 from headcount.bench.counting.result import Count
@@ -21,7 +21,7 @@ from headcount.formulas import moh
 from headcount.formulas.published import figures, tables
 from headcount.formulas.published.figures import evaluate
 from headcount.formulas.published.rounding import Interval
-from headcount.formulas.published.tables import PublishedTable, split_target
+from headcount.formulas.published.tables import PublishedTable
 from headcount.formulas.published.verdicts import (
     VERDICTS,
     Judged,
@@ -31,8 +31,7 @@ from headcount.formulas.published.verdicts import (
     of_row,
     with_digits,
 )
-from headcount.models.configs.numbers import parse_int
-from headcount.models.configs.presets import parse_overrides
+from headcount.models.configs import targets
 
 MIN_MODELS = 6
 """Number of models from which a second process saves time."""
@@ -252,21 +251,20 @@ def _operations(case: Case) -> int:
     return sum(entry.times for entry in case.ledger)
 
 
-def case_of(preset: str, changed: Mapping[str, Any]) -> Case:
-    """Return the case of a preset with fields and lengths changed, as values or as texts of --set, made once."""
-    return _case(preset, tuple(as_texts(changed).items()))
+def case_of(row: figures.Row, changed: Mapping[str, Any] | None = None) -> Case:
+    """Return the case of a row with fields and lengths changed, made once."""
+    return _case(row.target, tuple(as_words({**row.set, **(changed or {})})))
 
 
 @cache
-def _case(preset: str, changed: tuple[tuple[str, str], ...]) -> Case:
-    lengths = {name: parse_int(text) for name, text in changed if name in LENGTHS}
-    fields = [f"{name}={text}" for name, text in changed if name not in LENGTHS]
-    return Case.of(preset, parse_overrides(preset, fields), lengths)
+def _case(target: str, words: tuple[str, ...]) -> Case:
+    return Case.of(*targets.read(target, words))
 
 
-def as_texts(changed: Mapping[str, Any]) -> dict[str, str]:
-    """Return values of a table as texts of --set; a date is a text too."""
-    return {name: one if isinstance(one, str) else json.dumps(one, default=str) for name, one in changed.items()}
+def as_words(changed: Mapping[str, Any]) -> list[str]:
+    """Return fields and lengths of a table as words of --set; a date is a text too."""
+    texts = {name: one if isinstance(one, str) else json.dumps(one, default=str) for name, one in changed.items()}
+    return [f"{name}={text}" for name, text in texts.items()]
 
 
 class ReproducedTable:
@@ -275,7 +273,7 @@ class ReproducedTable:
     def __init__(self, table: PublishedTable) -> None:
         cells = judge(table, case_of)
         self.printed = with_digits(table, cells)
-        self.cases = {row.name: case_of(row.target, row.set) for row in table.rows}
+        self.cases = {row.name: case_of(row) for row in table.rows}
         self.verdicts = {row.name: of_row([cell for cell in cells if cell.row is row]) for row in table.rows}
         self._params = [column for column in table.columns if column.quantity == "params"]
         self._implied = bool(self._params) and not self._params[0].judged
@@ -419,7 +417,7 @@ def _forms(row: figures.Row, case: Case, params: int) -> dict[str, Any]:
     """Return the costs of a model's forms and of its dense baseline; ``params`` are the module's, else the ledger's."""
     # a dense model is its own baseline and has no ideal form
     exact, ideal = case.ledger, case.ideal_ledger
-    dense = case_of(*split_target(row.baseline)).ledger if row.baseline else exact
+    dense = _case(row.baseline, ()).ledger if row.baseline else exact
     return {
         "trainable_params": params - exact.frozen_params,
         "activated_work": moh.activated_macs_percent(exact, ideal or exact),

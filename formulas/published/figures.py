@@ -25,8 +25,6 @@ Case = Any
 """The model of a target: ``ledger``, its exact ledger, ``ideal_ledger``, that of its ideal form, None if it has none,
 ``tokens`` and ``samples`` of its input, ``target_tokens``, the tokens that it reads, or writes in a translation, None
 without them, and ``length``, its sequence length, None where no other can be asked for."""
-Cases = Callable[[str, Mapping[str, Any]], Case]
-"""Returns the case of a target with fields and lengths replaced."""
 MOST_ROUNDED = 12
 """The most rounded numbers in an expression, which is evaluated at all their ends."""
 MIN_WHOLE = 3
@@ -253,7 +251,8 @@ class Row:
         baseline: the dense model that a routed one is compared with, as a target.
         quality: other printed cells by column name.
         line: where it stands in its file.
-        units: by figure, the unit of a number that is printed without it.
+        model: its target with the sizes of ``set`` and the input, as bench/targets/target.py has it, of a user's table.
+        unit: that of a user's number that is printed without one.
         side, length: the side of its images and its sequence length, 0 where no column says them.
     """
 
@@ -271,7 +270,8 @@ class Row:
     baseline: str = ""
     quality: Mapping[str, str] = field(default_factory=dict)
     line: int = field(default=0, metadata=UNREAD)
-    units: Mapping[str, str] = field(default_factory=dict, metadata=UNREAD)
+    model: Any = field(default=None, metadata=UNREAD)
+    unit: str = field(default="", metadata=UNREAD)
     side: int = field(default=0, metadata=UNREAD)
     length: int = field(default=0, metadata=UNREAD)
 
@@ -284,7 +284,11 @@ class Row:
         text = self.printed[figure.name]
         if text in EMPTY:
             return "1"
-        return str(expression(text).value(self.given)) if figure.formula else text + self.units.get(figure.name, "")
+        return str(expression(text).value(self.given)) if figure.formula else text + self.unit
+
+
+Cases = Callable[[Row, Mapping[str, Any]], Case]
+"""Returns the case of a row with fields and lengths replaced."""
 
 
 def evaluate(
@@ -299,7 +303,7 @@ def evaluate(
     inputs = {name: ends(value) for name, value in {**row.given, **(given or {})}.items()}
     letters: dict[str, Any] = {}
     if row.target:
-        case = cases(row.target, {**row.set, **(changed or {})})
+        case = cases(row, changed or {})
         form = case.ledger.select(lambda entry: re.search(row.part, entry.path)) if row.part else case.ledger
         needed = (formula.letters - inputs.keys()) & LETTERS.keys()
         # letters that the formula does not need are named where it needs others

@@ -199,7 +199,7 @@ def _at_other_rules(row: Row, figure: Figure, cases: Cases, why_not: Applies) ->
 
 def _at_lengths(row: Row, figure: Figure, cases: Cases) -> Iterator[tuple[Attempt, Interval]]:
     """Yield a cost by its rule at each of LENGTHS for which the model has positions; none where it has no length."""
-    if not figure.letters & {"work", "macs"} or cases(row.target, row.set).length is None:
+    if not figure.letters & {"work", "macs"} or cases(row, {}).length is None:
         return
     for size in LENGTHS:
         try:

@@ -151,7 +151,7 @@ def _contradictions(table: PublishedTable, cases: Cases) -> dict[str, str]:
     for row in table.rows if macs in table.judged and macs.rule else ():
         if row.printed.get(macs.name, "") not in EMPTY:
             text = row.number(macs)
-            cell, ledger = macs.interval(text), cases(row.target, row.set).ledger
+            cell, ledger = macs.interval(text), cases(row, {}).ledger
             rows.append(PrintedRow(row.name, int(number(text)), int(cell.high - cell.low), ledger))
     return no_common_rule(rows)
 
@@ -243,7 +243,7 @@ def _adjusted(row: Row, figure: Figure, printed: str, value: Interval, cases: Ca
     """Return the sum of the value and of entries that prints a cell; empty if it does not."""
     # if the cell was rounded twice, the sum must print the first rounding
     total, once = value.low, row.explain[figure.name].get("rounded_from", printed)
-    terms = adjustments(row, figure, cases(row.target, row.set))
+    terms = adjustments(row, figure, cases(row, {}))
     adjusted = total + sum(amount for _, amount in terms)
     if read(figure.text(adjusted, once)) != read(once) or read(figure.text(number(once), printed)) != read(printed):
         return ""

@@ -103,7 +103,7 @@ def _figures(facts: Facts, figure: Figure, cells: list[Judged], models: Models) 
 
 def _totals(facts: Facts, cell: Judged, rule: str) -> dict[str, int]:
     """Return a cell's value by part, without zeros; nothing where the value of a part is no whole number."""
-    whole = published.case_of(cell.row.target, cell.row.set)
+    whole = published.case_of(cell.row)
     parts: dict[str, list[Entry]] = {}
     for entry in whole.ledger:
         parts.setdefault(part(entry), []).append(entry)

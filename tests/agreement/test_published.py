@@ -16,8 +16,8 @@ from headcount.formulas.published.verdicts import common_vocabulary, implied_voc
 from headcount.models.configs.presets import preset
 
 
-def case_of(name, fields):
-    return Case.of(name, dict(fields))
+def case_of(row, changed):
+    return Case.of(row.target, {**row.set, **changed})
 
 
 TABLES = load_tables()

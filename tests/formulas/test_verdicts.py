@@ -39,7 +39,7 @@ def verdict(printed, case, judged=("macs",), **row):
     columns = [COLUMNS[name] if isinstance(name, str) else name for name in judged]
     texts = dict.fromkeys(("title", "paper", "source", "place"), "-")
     table = PublishedTable(name="made-up", order=1, columns=columns, rows=[own], **texts)
-    status, _, because = of_row(list(judge(table, lambda target, fields: case)))
+    status, _, because = of_row(list(judge(table, lambda row, changed: case)))
     return status, because
 
 

@@ -12,8 +12,8 @@ from tests.reports import explorer_facts
 from tests.reports.explorer_layers import exact
 
 
-def case_of(name, fields):
-    return Case.of(name, dict(fields))
+def case_of(row, changed):
+    return Case.of(row.target, {**row.set, **changed})
 
 
 def test_printed_cells_match_verdicts():

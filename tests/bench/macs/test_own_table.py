@@ -439,7 +439,7 @@ def test_papers_rows_with_a_model_give_no_quantity():
     ],
 )
 def test_wrong_name_in_any_row_ends_before_a_count(table, monkeypatch, wrong, message):
-    monkeypatch.setattr("headcount.bench.macs.own.count", lambda *_, **__: pytest.fail("a model was counted"))
+    monkeypatch.setattr("headcount.bench.macs.own_models.count", lambda *_, **__: pytest.fail("a model was counted"))
     code, sections, err = table(f'[[row]]\ntarget = "model.py:make"\nprinted = 105\n\n[[row]]\n{wrong}\n')
     assert (code, sections) == (2, []) and message in err and err.count("error:") == 1
 
@@ -563,6 +563,21 @@ def test_parameters_of_a_layer_need_no_length(table):
     # one that is wrong is named
     code, _, err = table(f'{LAYER},T=0"\nprinted = {{ params = "{LAYER_PARAMS}" }}\n')
     assert code == 2 and "at least 1, not 0" in err
+    code, _, err = table('[[row]]\ntarget = "mha:h=7,d_m=512"\nprinted = { params = 1 }\n')
+    assert code == 2 and "7 does not divide 512" in err
+
+
+def test_length_before_the_first_comma_is_that_of_a_layer(table):
+    text = '[[row]]\ntarget = "moa:T=13,K=2,E=5,D=7,d_m=11"\nprinted = "%s"\n'
+    _, sections, _ = answer = table(text % LAYER_MACS)
+    assert verdicts(answer) == ["reproduced"]
+    assert not any("has its own" in text for text in sections[0]["below"])
+
+
+def test_configuration_that_is_no_object_is_named(table, tmp_path):
+    (tmp_path / "paper" / "config.json").write_text("[]")
+    code, sections, err = table(csv_of("config.json,params,7"), name="mine.csv")
+    assert (code, sections) == (2, []) and "line 2: " in err and "holds a list, no JSON object" in err
 
 
 @pytest.mark.parametrize("text, printed", [
@@ -1178,7 +1193,7 @@ def test_tokens_of_a_training_run_are_no_length(table, cells):
 
 def test_length_that_is_not_given_is_named(table, tmp_path, monkeypatch):
     write(tmp_path / "paper", LLAMA)
-    monkeypatch.setattr("headcount.bench.macs.own.count", None)
+    monkeypatch.setattr("headcount.bench.macs.own_models.count", None)
     for quantity in ("macs", "flops_per_token", "training_flops_per_token"):
         for target in ("config.json", "moa:K=2,E=5,D=7,d_m=11"):
             rule = ("--rule", "6n") if "training" in quantity else ()

@@ -1,0 +1,367 @@
+"""The models of a user's table: the target of each row, checked and counted before anything is judged."""
+
+import json
+import re
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from headcount.bench.case import Case
+from headcount.bench.closed_form.case import case_of
+from headcount.bench.counters.base import CounterError
+from headcount.bench.counting.count import count
+from headcount.bench.counting.result import Count
+from headcount.bench.errors import EnvironmentMissing, UsageError
+from headcount.bench.macs.published import as_words
+from headcount.bench.targets.process import InternalError
+from headcount.bench.targets.target import Target, is_configuration, parse_input, parse_target, split_lengths
+from headcount.bench.targets.user_code import (
+    INPUT_ADVICE,
+    InputsMissing,
+    InstalledModel,
+    LengthMissing,
+    UserCodeError,
+    check_function,
+    check_target,
+    is_below,
+)
+from headcount.bench.training_flops import flops_per_token, module_ledger
+from headcount.formulas.conventions import CONVENTIONS
+from headcount.formulas.ledger import Entry, Ledger, counted_weights
+from headcount.formulas.published import own
+from headcount.formulas.published.figures import FORWARD_COSTS, HEADS, LETTERS, WEIGHTS, Figure, Row
+from headcount.formulas.published.tables import PublishedTable, check, read_each
+from headcount.models.configs.targets import has_closed_form, is_layer, make, split
+
+OPTIONS = {"--set", "--input", "--trust", "--rule", "--find-rule", "--check", "--list"}
+"""Options that a table has, as keys or as such."""
+QUANTIZATION = {"quantization_config", "compression_config"}
+"""Parts of a configuration that are no models."""
+SEQUENCES = ("seq_len", "src_len", "tgt_len")
+"""The lengths of sequences among targets.target.LENGTHS."""
+PER_TOKEN = [name for name in FORWARD_COSTS if name.endswith("_per_token")]
+"""The costs of a forward pass that only a model with tokens has."""
+SHORT = 128
+"""A sequence length at which parameters are counted: no length changes them."""
+ERRORS = (UsageError, UserCodeError, CounterError, EnvironmentMissing, InternalError, ValueError)
+"""Errors that leave a model without a count."""
+
+
+class NotCounted(Exception):
+    """No model of a table could be counted; the exit code is that of the error of the first."""
+
+    def __init__(self, text: str, exit_code: int) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code
+
+
+@dataclass(frozen=True)
+class CountedModel:
+    """A module or a configuration as its count: what figures.Case has of a closed form.
+
+    ``has_length``: its target has the sequence length that it needs; SHORT stands for it otherwise.
+    """
+
+    counted: Count
+    has_length: bool = True
+    length: None = None
+    ideal_ledger: None = None
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """Its products and parameters, with the tables of its embeddings as entries of their own."""
+        counted = self.counted
+        types = {module.path: module.type for module in counted.modules or ()}
+        tables = [
+            Entry(one.module, "embedding", {"n": 0}, one.times, {"n": prod(one.shape)}, one.trainable)
+            for one in counted.parameters
+            if types.get(one.module, "").endswith("Embedding") and len(one.shape) == 2
+        ]
+        *products, _ = module_ledger(counted, counted.active_params)
+        stored = sum(table.params for table in tables)
+        used = None if counted.active_params is None else counted.active_params - stored
+        return Ledger((*products, *tables, counted_weights("", counted.params - stored, used)))
+
+    @property
+    def target_tokens(self) -> int | None:
+        """The tokens of its input; None of a model without them."""
+        return self.counted.tokens or None
+
+    @property
+    def tokens(self) -> int:
+        """The same, 1 of a model without them."""
+        return self.counted.tokens or 1
+
+    @property
+    def samples(self) -> int:
+        """The number of sequences or images of its input."""
+        return self.counted.samples
+
+
+class Models:
+    """The models of a table, each counted once and all before anything is printed.
+
+    Raises ValueError, with the line, for wrong names, before anything is counted, and NotCounted with the first error
+    where no model could be counted.
+
+    Attributes:
+        table: the table, its rows with their targets.
+        path: its file.
+        rules: the rule of each quantity; none where rules are sought.
+        failed: the error of each model that could not be counted and its exit code, by the number of its row.
+        sides: the sides of images that are inputs.
+        own_lengths: the rows of presets at lengths of their own, in words.
+    """
+
+    def __init__(self, table: PublishedTable, path: str, trust: bool, find_rule: bool) -> None:
+        self.path, self._folder = path, Path(path).parent
+        self._root = None if trust else str(self._folder.resolve())
+        # the rule of the table has no part in finding one
+        self.rules = {} if find_rule else {name: table.rule_of(one) for name, one in table.quantities.items()}
+        self._columns = {one.name: replace(one, rule=self.rules.get(one.name, "")) for one in table.columns}
+        self.failed: dict[int, tuple[str, int]] = {}
+        self.sides: set[int] = set()
+        self.own_lengths: dict[str, None] = {}
+        self._found: dict[str, Case | CountedModel | Exception] = {}
+        rows = read_each([("", partial(self._with_target, row)) for row in table.rows])
+        self.table = replace(table, rows=tuple(rows))
+        self._count_rows()
+
+    def counted(self, rows: Sequence[Row]) -> tuple[Row, ...]:
+        """Return those of the ``rows`` of the table whose model could be counted."""
+        return tuple(row for number, row in enumerate(rows) if number not in self.failed)
+
+    def of(self, row: Row, changed: Mapping[str, Any] | None = None) -> Case | CountedModel:
+        """Return the model of a row with fields and lengths changed. Raises one of ERRORS where it has no count."""
+        target: Target = row.model
+        if changed:
+            target = parse_target("", Namespace(set=as_words(changed), input=None, dtype=None), target)
+        key = repr((target, row.side))
+        if key not in self._found:
+            try:
+                self._found[key] = self._model(target, row)
+            except ERRORS as error:
+                self._found[key] = error
+        found = self._found[key]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def length(self, row: Row) -> int | None:
+        """Return the sequence length of a row's model; None of one that has none."""
+        of_target = row.model.lengths.get("seq_len") if is_configuration(row.model.spec) else None
+        return self.of(row).length or of_target
+
+    def why_not(self, row: Row, rule: str) -> str:
+        """Return why a rule does not apply to the model of a row; empty where it does."""
+        reason = _needs_preset(row, rule)
+        if reason or not rule or not CONVENTIONS[rule].backward:
+            return reason
+        model = self.of(row)
+        if isinstance(model, CountedModel) and model.target_tokens is None:
+            return f"rules are per token, and the inputs of {row.target} have none"
+        try:
+            flops_per_token(model.counted if isinstance(model, CountedModel) else model, CONVENTIONS[rule])
+        except UsageError as error:
+            return str(error)
+        return ""
+
+    def _with_target(self, row: Row) -> Row:
+        """Return a row with its target.
+
+        Raises ValueError, with the line, for a name that does not exist, a length that is missing, and for a rule that
+        its kind of target does not have.
+        """
+        try:
+            row = self._targeted(row)
+            check_function(row.model.spec)
+            if reason := _needs_preset(row, self._column(row).rule):
+                raise ValueError(reason)
+            if has_closed_form(row.model.spec):
+                self._count(row)
+        except UserCodeError as error:
+            raise ValueError(f"line {row.line}: {row.target}: {error}") from None
+        except (UsageError, ValueError) as error:
+            raise ValueError(self._message(row, error)) from None
+        return row
+
+    def _message(self, row: Row, error: Exception) -> str:
+        """Return an error of a row with its line, in the words of a table."""
+        return f"line {row.line}: {_in_table(error, self.path)}"
+
+    def _targeted(self, row: Row) -> Row:
+        """Return a row with its target, and with the length of a column where the target has none."""
+        name, sizes = split(row.target)
+        spec, words = _locate(name, self._folder, self._root), [*sizes, *as_words(row.set)]
+        inputs = own.input_of(row.input).split()
+        for text in inputs:
+            try:
+                parse_input(text)
+            except UsageError as error:
+                raise ValueError(str(error).replace(f"--input {text}", f"input {row.input!r}", 1)) from None
+        _, lengths = split_lengths(spec, words)
+        is_decoder = _is_decoder(spec)
+        column = row.length if is_decoder or _takes_length(spec) else 0
+        given = [lengths[length] for length in SEQUENCES if length in lengths]
+        what = f"T is {', '.join(map(str, given))} in the target and {column} in a column"
+        check(not column or {*given} <= {column}, f"{row.target}: {what}")
+        row = replace(row, length=0 if given else column)
+        length = row.length or None
+        needs_length = is_decoder and not inputs or is_layer(spec)
+        if needs_length and not length and not lengths.keys() & {"seq_len", "tgt_len"}:
+            if self._is_of_length(row):
+                raise _needs_length(row)
+            length = SHORT
+        options = Namespace(set=words, input=inputs, dtype=None, seq_len=length)
+        return replace(row, model=parse_target("", options, Target(spec)))
+
+    def _count_rows(self) -> None:
+        """Count the model of each row. Raises NotCounted where there is none."""
+        rows = self.table.rows
+        bare: dict[str, str] = {}
+        for number, row in enumerate(rows):
+            package = "" if row.input or row.side else _package(row.model.spec)
+            try:
+                # another of its package need not be built to fail so
+                if (first := bare.get(package, row.target)) != row.target:
+                    raise InputsMissing(f"{row.target}, as {first}, has no inputs; {INPUT_ADVICE}")
+                self._count(row)
+            except ERRORS as error:
+                self.failed[number] = self._message(row, error), getattr(error, "exit_code", UsageError.exit_code)
+                if package and isinstance(error, InputsMissing):
+                    bare.setdefault(package, row.target)
+        if len(self.failed) == len(rows):
+            texts = dict.fromkeys(f"{self.path}: {text}" for text, _ in self.failed.values())
+            raise NotCounted("\n".join(texts), self.failed[0][1])
+
+    def _count(self, row: Row) -> None:
+        """Count the model of a row. Raises what the count does, and ValueError for a number that it does not have."""
+        model, figure = self.of(row), self._column(row)
+        if isinstance(model, CountedModel):
+            if self._is_of_length(row) and not model.has_length:
+                raise _needs_length(row)
+        elif self._is_of_length(row) and not row.model.lengths.keys() & {*SEQUENCES}:
+            lengths = {name: size for name, size in model.lengths.items() if name != "batch_size"}
+            words = [f"{'T' if name == 'seq_len' else name} = {size:,}" for name, size in lengths.items()]
+            self.own_lengths |= {f"{row.name} at {', '.join(words)}": None} if words else {}
+        if reason := self.why_not(row, figure.rule):
+            raise ValueError(reason)
+        if "N_active" in figure.letters and model.ledger.active_params is None:
+            raise ValueError(f"the active parameters of {row.target} are not known")
+        for letter in figure.letters & HEADS:
+            try:
+                LETTERS[letter](model.ledger, model, CONVENTIONS["exact"])
+            except ValueError as error:
+                raise ValueError(f"{figure.name} is a percentage of heads, and {row.target} has {error}") from None
+        if figure.name in PER_TOKEN and model.target_tokens is None:
+            raise ValueError(f"{figure.name}: the input of {row.target} has no tokens")
+
+    def _is_of_length(self, row: Row) -> bool:
+        """Return whether a length changes the number of a row."""
+        return bool(self._column(row).letters & LETTERS.keys() - WEIGHTS - HEADS)
+
+    def _column(self, row: Row) -> Figure:
+        """Return the column of the one number of a row, with its rule."""
+        (name,) = row.printed
+        return self._columns[name]
+
+    def _model(self, target: Target, row: Row) -> Case | CountedModel:
+        """Return the model of a target; the side of a row's images is the input of code that has none."""
+        if has_closed_form(target.spec):
+            return case_of(target, ",".join((row.target, *as_words(row.set))))
+        if not row.side or target.inputs:
+            return self._run(target)
+        side = f"1,3,{row.side},{row.side}"
+        if not _package(target.spec):
+            # a function of a file may return inputs
+            with suppress(InputsMissing):
+                return self._run(target)
+        self.sides.add(row.side)
+        return self._run(replace(target, inputs=(side,)))
+
+    def _run(self, target: Target) -> CountedModel:
+        roots = {target.spec: self._root} if self._root else None
+        try:
+            return CountedModel(count(target, roots=roots))
+        except LengthMissing:
+            with suppress(*ERRORS):
+                short = replace(target, lengths={**target.lengths, "seq_len": SHORT})
+                return CountedModel(count(short, roots=roots), has_length=False)
+            raise
+
+
+def _takes_length(spec: str) -> bool:
+    """Return whether a layer, a preset or a name of the hub may have another sequence length."""
+    if not has_closed_form(spec):
+        return spec.startswith("hf:")
+    return is_layer(spec) or len(make(spec, {}).lengths) > 1
+
+
+def _is_decoder(spec: str) -> bool:
+    """Return whether a target is the configuration of a model that reads text and nothing else, and needs a length."""
+    if not is_configuration(spec) or spec.startswith("hf:"):
+        return False
+    # a count says what is wrong with a file
+    with suppress(OSError, ValueError, RecursionError, AttributeError, TypeError):
+        config = json.loads(Path(spec).read_bytes())
+        names = config.get("architectures") or ()
+        parts = {name for name, value in config.items() if name.endswith("_config") and isinstance(value, dict)}
+        return bool(names) and all(name.endswith("ForCausalLM") for name in names) and parts <= QUANTIZATION
+    return False
+
+
+def _needs_length(row: Row) -> ValueError:
+    words = ",".join((row.target, *as_words(row.set), "T=1024"))
+    return ValueError(f'{row.target} needs a length; write the target "{words}"')
+
+
+def _package(spec: str) -> str:
+    """Return the installed package whose code a target runs; empty for any other target."""
+    module, _, _ = spec.rpartition(":")
+    return "" if is_configuration(spec) or module.endswith(".py") else module.partition(".")[0]
+
+
+def _needs_preset(row: Row, rule: str) -> str:
+    """Return that a rule of a forward pass needs the paths of a closed form; empty where a row has it, or none."""
+    if rule in ("", "exact") or CONVENTIONS[rule].backward or has_closed_form(row.model.spec):
+        return ""
+    return f"the rule {rule} needs a preset; {row.target} has rules of training, and exact"
+
+
+def _in_table(error: Exception, path: str) -> str:
+    """Return a message with the keys of a table in place of options, and without the advice of other options."""
+    # without the traceback of the user's lines
+    first, *advice = str(error).partition("\nTraceback ")[0].split("; ")
+    takes = [clause for clause in advice if set(re.findall(r"--[a-z-]+", clause)) <= OPTIONS]
+    text = "; ".join((first, *takes)).replace("--set", "set")
+    if path.lower().endswith(".toml"):
+        return re.sub(r"--input (\d[\d,]*)", r'input = "\1"', text).replace("--input", "input")
+    return re.sub(r"--input (\d[\d,]*)", r'"\1" in a column input', text).replace("--input", "a column input")
+
+
+def check_name(path: str, target: str) -> None:
+    """Raise ValueError where there is no target of a name in a table at ``path``."""
+    spec, _ = split(target)
+    try:
+        check_target(_locate(spec, Path(path).parent))
+    except InstalledModel as error:
+        raise ValueError(f"{_in_table(error, path)}, with --trust") from None
+    except UserCodeError as error:
+        raise ValueError(_in_table(error, path)) from None
+
+
+def _locate(spec: str, folder: Path, root: str | None = None) -> str:
+    """Return a spec with its file in the folder of the table. Raises ValueError for code not below ``root``."""
+    if is_configuration(spec):
+        return spec if spec.startswith("hf:") else str(folder / spec)
+    file, colon, name = spec.rpartition(":")
+    is_path = file.endswith(".py")
+    if root and colon and not (is_path and is_below(folder / file, root)):
+        what = "code from outside of the table's folder" if is_path else "installed code"
+        raise ValueError(f"{spec} would run {what}; --trust allows it")
+    return f"{folder / file}:{name}" if is_path else spec

@@ -1,0 +1,58 @@
+"""A sentence for a review: what the verdicts on each column of a user's table say."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from headcount.formulas.published.figures import LAST_ZEROS
+from headcount.formulas.published.verdicts import Judged
+
+DIGITS = {LAST_ZEROS: "with last zeros that are no digits", "rounded half up": "rounded"}
+"""Words of a review for how numbers are printed, where they are others than those of a verdict."""
+
+
+def review(cells: Sequence[Judged]) -> list[str]:
+    """Return a sentence for a review: of each column, which numbers are reproduced, hold another cost, have other
+    digits, and should be what."""
+    columns: dict[str, list[Judged]] = {}
+    for cell in cells:
+        if cell.verdict != "no printed value":
+            columns.setdefault(cell.figure.head, []).append(cell)
+    texts = [f"{head}: {_column(found)}" for head, found in columns.items()]
+    return [f"For a review: {'; '.join(texts)}."] if texts else []
+
+
+def _column(cells: Sequence[Judged]) -> str:
+    """Return what the verdicts on a column say, in words."""
+    total, parts = len(cells), list[str]()
+    for what, times in Counter(_finding(cell) for cell in cells).items():
+        if what:
+            whole = {1: "the one number", 2: "both"}.get(total, f"all {total}")
+            one = what.replace("hold ", "holds ") if times == 1 else what
+            parts.append(f"{whole if times == total else f'{times} of {total}'} {one}")
+    for digits in dict.fromkeys(cell.digits for cell in cells if cell.digits):
+        named = [_named(cell) for cell in cells if cell.digits == digits]
+        parts.append(f"{shortened(named, ', ')} {DIGITS.get(digits, digits)}")
+    explained = [cell for cell in cells if cell.verdict.startswith("explained")]
+    if others := [_named(cell) for cell in explained if not (cell.holds or cell.digits)]:
+        parts.append(f"{shortened(others, ', ')} by another rule, unit or length")
+    # all of them: a wrong number that is left out seems right
+    wrong = [f"{_named(cell)} should be {cell.instead}" for cell in cells if cell.instead]
+    if wrong and any(cell.holds for cell in cells if cell.instead):
+        return f"{', '.join(parts)}; of these {', '.join(wrong)}"
+    return ", ".join(parts + wrong)
+
+
+def _finding(cell: Judged) -> str:
+    """Return what is counted of the cells of a column: that they are reproduced, or hold another cost, wrong ones
+    too."""
+    return f"hold {cell.holds}" if cell.holds else "reproduced" if cell.verdict == "reproduced" else ""
+
+
+def _named(cell: Judged) -> str:
+    return f"{cell.row.number(cell.figure)} ({cell.row.name})"
+
+
+def shortened(texts: Sequence[str], between: str = "; ") -> str:
+    """Return the first three of ``texts`` and the number of others."""
+    rest = [f"and {len(texts) - 3:,} more"] if len(texts) > 3 else []
+    return between.join([*texts[:3], *rest])
