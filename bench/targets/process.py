@@ -245,6 +245,5 @@ def _as_sent(error: Exception, label: str, replaced: Sequence[str]) -> Exception
         return InternalError(f"{label}: this program failed, with the traceback above")
     if code == CounterError.exit_code:
         return CounterError("headcount", label, text)
-    if isinstance(error, IncompleteTarget):
-        return type(error)(f"{label}: {text}")
-    return (EnvironmentMissing if code == EnvironmentMissing.exit_code else UsageError)(f"{label}: {text}")
+    kind = type(error) if isinstance(error, IncompleteTarget) else UsageError
+    return (EnvironmentMissing if code == EnvironmentMissing.exit_code else kind)(f"{label}: {text}")
