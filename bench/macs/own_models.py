@@ -48,7 +48,7 @@ PER_TOKEN = [name for name in FORWARD_COSTS if name.endswith("_per_token")]
 """The costs of a forward pass that only a model with tokens has."""
 SHORT = 128
 """A sequence length at which parameters are counted: no length changes them."""
-ERRORS = (UsageError, UserCodeError, CounterError, EnvironmentMissing, InternalError, ValueError)
+ERRORS = (UsageError, CounterError, EnvironmentMissing, InternalError, ValueError)
 """Errors that leave a model without a count."""
 
 
@@ -128,7 +128,7 @@ class Models:
         self.sides: set[int] = set()
         self.own_lengths: dict[str, None] = {}
         self._found: dict[str, Case | CountedModel | Exception] = {}
-        rows = read_each([("", partial(self._with_target, row)) for row in table.rows])
+        rows = read_each([("", partial(self._check, row)) for row in table.rows])
         self.table = replace(table, rows=tuple(rows))
         self._count_rows()
 
@@ -171,14 +171,14 @@ class Models:
             return str(error)
         return ""
 
-    def _with_target(self, row: Row) -> Row:
+    def _check(self, row: Row) -> Row:
         """Return a row with its target.
 
         Raises ValueError, with the line, for a name that does not exist, a length that is missing, and for a rule that
         its kind of target does not have.
         """
         try:
-            row = self._targeted(row)
+            row = self._resolve(row)
             check_function(row.model.spec)
             if reason := _needs_preset(row, self._column(row).rule):
                 raise ValueError(reason)
@@ -194,7 +194,7 @@ class Models:
         """Return an error of a row with its line, in the words of a table."""
         return f"line {row.line}: {_in_table(error, self.path)}"
 
-    def _targeted(self, row: Row) -> Row:
+    def _resolve(self, row: Row) -> Row:
         """Return a row with its target, and with the length of a column where the target has none."""
         name, sizes = split(row.target)
         spec, words = _locate(name, self._folder, self._root), [*sizes, *as_words(row.set)]

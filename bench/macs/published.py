@@ -328,8 +328,7 @@ class ReproducedTable:
         how = "counted" if counters else "exact"
         out = [Column("row", "row")]
         for one in self._params:
-            head, value = f"params\nprinted{_label(one)}", partial(_params_printed, one.name)
-            out.append(Column(f"params_printed_{one.name}", head, align="right", priority=3, value=value))
+            out.append(_printed_column(f"params_printed_{one.name}", "params\nprinted", one, priority=3))
         if self.printed.column("activated"):
             out += [
                 params_column("trainable_params", f"params\n{how}\ntrainable", priority=4),
@@ -353,17 +352,10 @@ class ReproducedTable:
         columns, below, ranges = [Column("row", "row")], [], {}
         for one in self._params:
             name, label = one.name, _label(one)
-            columns += [
-                Column(
-                    f"printed_{name}",
-                    f"params printed{label}",
-                    align="right",
-                    priority=2,
-                    value=partial(_params_printed, name),
-                ),
-                _vocabulary_column("low", name, f"vocabulary{label}\nfrom"),
-                _vocabulary_column("high", name, "to"),
-            ]
+            columns.append(_printed_column(f"printed_{name}", "params printed", one, priority=2))
+            for end, head in (("low", f"vocabulary{label}\nfrom"), ("high", "to")):
+                value = partial(_vocabulary, name, end)
+                columns.append(Column(f"{end}_{name}", head, kind="int", priority=0, value=value))
             ranges[name] = {
                 row.name: implied_vocabulary(row.printed[name], one, self.cases[row.name].ledger)
                 for row in self.printed.rows
@@ -389,17 +381,18 @@ def _params_of(row: figures.Row, columns: Sequence[figures.Figure]) -> dict[str,
     return {column.name: row.printed[column.name] for column in columns if row.printed.get(column.name)}
 
 
-def _params_printed(name: str, row: ModelRow | VocabularyRow) -> str | None:
-    return row.params_printed.get(name)
+def _printed_column(key: str, head: str, column: figures.Figure, priority: int) -> Column:
+    """Return the column of printed parameters, of one of several columns of them."""
+
+    def value(row: ModelRow | VocabularyRow) -> str | None:
+        return row.params_printed.get(column.name)
+
+    return Column(key, f"{head}{_label(column)}", align="right", priority=priority, value=value)
 
 
-def _vocabulary_column(end: str, name: str, head: str) -> Column:
-    """Return the column of an end of the range of vocabularies."""
-
-    def value(row: VocabularyRow) -> int | None:
-        return getattr(row.vocabularies[name], end) if name in row.vocabularies else None
-
-    return Column(f"{end}_{name}", head, kind="int", priority=0, value=value)
+def _vocabulary(name: str, end: str, row: VocabularyRow) -> int | None:
+    """Return an end of the range of vocabularies; None of a row without printed parameters."""
+    return getattr(row.vocabularies.get(name), end, None)
 
 
 def _label(column: figures.Figure) -> str:
