@@ -154,10 +154,10 @@ def _read_cells(
     columns = _columns(header)
     names = [name for name, _ in columns]
     is_long = {*HEADER} <= {*names}
-    others = [name for name in names if name not in ("target", *TEXTS, *(HEADER if is_long else ()))]
-    heads = {name: head for name, head in zip(names, header, strict=True) if name in others}
+    known = ("target", *TEXTS, *(HEADER if is_long else ()))
+    heads = {name: head for name, head in zip(names, header, strict=True) if name not in known}
     read_each([(f"line {at}: ", partial(_check_typo, name, head)) for name, head in heads.items()])
-    quantities = [name for name in others if name in QUANTITIES]
+    quantities = [name for name in heads if name in QUANTITIES]
     if names.count("target") != 1 or not (quantities or is_long):
         what = f"it must be {','.join(HEADER)}, or the target and its quantities, as {','.join(WIDE)}"
         near = [f"; {head!r} is near to {found}" for name, head in heads.items() if (found := _near(name))]
@@ -193,7 +193,7 @@ def _read_cells(
                 rows.append({"target": "", **texts, "printed": {name: number}})
                 at_lines.append(line)
     _read_active(rows)
-    ignored = [head for head, name in zip(header, names, strict=True) if name in others and name not in quantities]
+    ignored = [head for head, name in zip(header, names, strict=True) if name in heads and name not in quantities]
     return {"row": rows}, tuple(at_lines), wrong, ignored, sides, _lengths(length_texts)
 
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import log10
@@ -125,9 +126,7 @@ def find_held(figure: Figure, cells: Sequence[tuple[Row, Interval]], cases: Case
     cost of the column. ``cells``: its rows with what its rule gives.
     """
     others = [one for one in attempts(figure) if one.rule == figure.rule and one.figure.value != figure.value]
-    held, most = None, 0
-    if others:
-        most = sum(_prints_anyhow(figure, value, row.number(figure)) for row, value in cells)
+    held, most = None, sum(_prints_anyhow(figure, value, row.number(figure)) for row, value in cells)
     for one in others:
         prints = sum(
             _prints_anyhow(one.figure, evaluate(row, one.figure, cases), row.number(figure)) for row, _ in cells
@@ -191,10 +190,8 @@ def _at_other_rules(row: Row, figure: Figure, cases: Cases, why_not: Applies) ->
     """Yield each attempt that applies to a model whose costs it needs are known, with the cell by it."""
     for one in attempts(figure):
         if not why_not(row, one.figure.rule):
-            try:
+            with suppress(UnknownCostError):
                 yield one, evaluate(row, one.figure, cases)
-            except UnknownCostError:
-                continue
 
 
 def _at_lengths(row: Row, figure: Figure, cases: Cases) -> Iterator[tuple[Attempt, Interval]]:
@@ -202,10 +199,8 @@ def _at_lengths(row: Row, figure: Figure, cases: Cases) -> Iterator[tuple[Attemp
     if not figure.letters & {"work", "macs"} or cases(row, {}).length is None:
         return
     for size in LENGTHS:
-        try:
+        with suppress(ValueError):
             yield Attempt(figure, figure.rule, f" at T = {size:,}"), evaluate(row, figure, cases, {"seq_len": size})
-        except ValueError:
-            continue
 
 
 def find_rule(figure: Figure, rows: Sequence[Row], cases: Cases, why_not: Applies) -> list[Tried]:
@@ -215,10 +210,8 @@ def find_rule(figure: Figure, rows: Sequence[Row], cases: Cases, why_not: Applie
     for one in attempts(figure, every=True):
         # a rule that does not apply to a row is no rule of the column
         if not any(why_not(row, one.figure.rule) for row, _ in cells):
-            try:
+            with suppress(UnknownCostError):
                 tried.append((one, [evaluate(row, one.figure, cases) for row, _ in cells]))
-            except UnknownCostError:
-                continue
     fits = []
     for one, values in _distinct(tried):
         judged = [(one.figure, value, text) for value, (_, text) in zip(values, cells, strict=True)]
@@ -250,11 +243,9 @@ def column_units(figures: Iterable[Figure], rows: Sequence[Row], cases: Cases) -
         powers = Counter[int]()
         for row in rows:
             if has_no_unit(row, figure):
-                try:
+                with suppress(ValueError, ZeroDivisionError):
                     ratio = evaluate(row, figure, cases).middle / figure.scale / number(row.printed[figure.name])
-                except (ValueError, ZeroDivisionError):
-                    continue
-                powers[round(log10(ratio) / 3) if ratio > 0 else 0] += 1
+                    powers[round(log10(ratio) / 3) if ratio > 0 else 0] += 1
         (power, _), *_ = powers.most_common(1) or [(0, 0)]
         if 1 <= power <= 5:
             units[figure.name] = ("KMBTP" if "parameters" in figure.head else "KMGTP")[power - 1]
