@@ -143,7 +143,7 @@ def _with_active(table: PublishedTable, models: Models) -> PublishedTable:
 def _notes(table: PublishedTable, models: Models) -> list[str]:
     """Return, of each column that prints no unit, which one it is in, which column is an input, and the columns that
     are not judged."""
-    has_lengths = any(row.length for row in table.rows)
+    has_lengths = any(map(models.is_of_column, table.rows))
     sides = [head for head in table.ignored if models.sides and own.is_one_of(head, own.SIDES)]
     lengths = [head for head in table.ignored if has_lengths and own.is_one_of(head, own.LENGTHS)]
     others = [head for head in table.ignored if head not in (*sides, *lengths)]

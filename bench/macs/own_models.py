@@ -64,11 +64,13 @@ class NotCounted(Exception):
 class CountedModel:
     """A module or a configuration as its count: what figures.Case has of a closed form.
 
-    ``has_length``: its target has the sequence length that it needs; SHORT stands for it otherwise.
+    ``has_length``: its target or a column has the sequence length that it needs; SHORT stands for it otherwise.
+    ``seq_len``: that length; None where it needs none.
     """
 
     counted: Count
     has_length: bool = True
+    seq_len: int | None = None
     length: None = None
     ideal_ledger: None = None
 
@@ -141,7 +143,7 @@ class Models:
         target: Target = row.model
         if changed:
             target = parse_target("", Namespace(set=as_words(changed), input=None, dtype=None), target)
-        key = repr((target, row.side))
+        key = _key(target, row)
         if key not in self._found:
             try:
                 self._found[key] = self._model(target, row)
@@ -154,8 +156,15 @@ class Models:
 
     def length(self, row: Row) -> int | None:
         """Return the sequence length of a row's model; None of one that has none."""
-        of_target = row.model.lengths.get("seq_len") if is_configuration(row.model.spec) else None
-        return self.of(row).length or of_target
+        model = self.of(row)
+        return model.seq_len if isinstance(model, CountedModel) else model.length
+
+    def is_of_column(self, row: Row) -> bool:
+        """Return whether a row has its sequence length from a column."""
+        if has_closed_form(row.model.spec):
+            return bool(row.length)
+        found = self._found.get(_key(row.model, row))
+        return isinstance(found, CountedModel) and found.seq_len == row.length
 
     def why_not(self, row: Row, rule: str) -> str:
         """Return why a rule does not apply to the model of a row; empty where it does."""
@@ -206,12 +215,13 @@ class Models:
                 raise ValueError(str(error).replace(f"--input {text}", f"input {row.input!r}", 1)) from None
         _, lengths = split_lengths(spec, words)
         is_decoder = _is_decoder(spec)
-        column = row.length if is_decoder or _takes_length(spec) else 0
+        column = row.length if _takes_length(spec) else 0
         given = [lengths[length] for length in SEQUENCES if length in lengths]
         what = f"T is {', '.join(map(str, given))} in the target and {column} in a column"
         check(not column or {*given} <= {column}, f"{row.target}: {what}")
         row = replace(row, length=0 if given else column)
-        length = row.length or None
+        # another configuration may be of images: its count says whether it needs a length
+        length = None if is_configuration(spec) and not is_decoder else row.length or None
         needs_length = is_decoder and not inputs or is_layer(spec)
         if needs_length and not length and not lengths.keys() & {"seq_len", "tgt_len"}:
             if self._is_of_length(row):
@@ -275,30 +285,38 @@ class Models:
         if has_closed_form(target.spec):
             return case_of(target, ",".join((row.target, *as_words(row.set))))
         if not row.side or target.inputs:
-            return self._run(target)
+            return self._run(target, row.length)
         side = f"1,3,{row.side},{row.side}"
         if not _package(target.spec):
             # a function of a file may return inputs
             with suppress(InputsMissing):
-                return self._run(target)
+                return self._run(target, row.length)
         self.sides.add(row.side)
-        return self._run(replace(target, inputs=(side,)))
+        return self._run(replace(target, inputs=(side,)), row.length)
 
-    def _run(self, target: Target) -> CountedModel:
+    def _run(self, target: Target, length: int) -> CountedModel:
+        """Return the count of a target, at the ``length`` of a column or at SHORT where it needs one and has none."""
         roots = {target.spec: self._root} if self._root else None
         try:
-            return CountedModel(count(target, roots=roots))
+            given = target.lengths.get("seq_len") if is_configuration(target.spec) else None
+            return CountedModel(count(target, roots=roots), seq_len=given)
         except LengthMissing:
+            seq_len = length or SHORT
             with suppress(*ERRORS):
-                short = replace(target, lengths={**target.lengths, "seq_len": SHORT})
-                return CountedModel(count(short, roots=roots), has_length=False)
+                longer = replace(target, lengths={**target.lengths, "seq_len": seq_len})
+                return CountedModel(count(longer, roots=roots), bool(length), seq_len)
             raise
 
 
+def _key(target: Target, row: Row) -> str:
+    """Return what a model is counted by: its target, and the side and the length that columns of its row have."""
+    return repr((target, row.side, row.length))
+
+
 def _takes_length(spec: str) -> bool:
-    """Return whether a layer, a preset or a name of the hub may have another sequence length."""
+    """Return whether a layer, a preset or a configuration may have another sequence length."""
     if not has_closed_form(spec):
-        return spec.startswith("hf:")
+        return is_configuration(spec)
     return is_layer(spec) or len(make(spec, {}).lengths) > 1
 
 

@@ -1183,6 +1183,16 @@ def test_column_of_lengths_is_that_of_rows(table, head):
     assert code == 2 and "line 3: llama2-7b: T is 512 in the target and 1024 in a column" in err
 
 
+def test_column_of_lengths_is_that_of_any_configuration_of_text(table, tmp_path):
+    """Whatever its class is called, and at the length of each row."""
+    sizes = dict(n_embd=8, n_layer=2, n_head=2, vocab_size=50, n_positions=32)
+    write(tmp_path / "paper", {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], **sizes})
+    lines = [f"config.json,{T},{2 * (12 * T * 8 * 8 + 2 * T * T * 8) + T * 8 * 50}" for T in (16, 32)]
+    _, sections, _ = answer = table(csv_of(*lines, header="model,T,macs"), name="mine.csv")
+    assert verdicts(answer) == ["reproduced"] * 2
+    assert "T is of the column T." in sections[0]["below"]
+
+
 @pytest.mark.parametrize("cells", [("15T", "2048"), ("300000000", "1024"), ("1.5", "1024"), ("many", "7")])
 def test_tokens_of_a_training_run_are_no_length(table, cells):
     lines = [f'"llama2-7b,T=1024",{cell},{LLAMA_MACS[1024]}' for cell in cells]
