@@ -1,4 +1,4 @@
-"""Run user code in a separate process, one for each call. Imports no torch."""
+"""Run user code in separate processes. Imports no torch."""
 
 import builtins
 import multiprocessing
@@ -8,11 +8,12 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -50,13 +51,11 @@ class ProcessExited(UsageError):
 
 @dataclass(frozen=True)
 class _Call:
-    """The arguments of run_isolated."""
+    """A function of headcount, as ``module:function``, and its arguments."""
 
     task: str
     args: tuple
     options: Mapping[str, Any]
-    code: tuple[str, ...]
-    label: str
 
 
 def run_isolated(task: str, *args: Any, code: Sequence[str], label: str = "", **options: Any) -> Any:
@@ -79,48 +78,71 @@ def run_isolated(task: str, *args: Any, code: Sequence[str], label: str = "", **
         CounterError: the module has contractions that cannot be counted.
         InternalError: headcount is at fault.
     """
-    call = _Call(task, args, options, tuple(code), label or code[0])
+    with isolated_process(code, label) as run:
+        return run(task, *args, **options)
+
+
+@contextmanager
+def isolated_process(code: Sequence[str], label: str = "") -> Iterator[Callable[..., Any]]:
+    """Start a process and yield a function that runs tasks there, as run_isolated; end it after the block.
+
+    Tasks find what those before have left in memory. Raises UsageError for ``code`` that is none.
+    """
+    label = label or code[0]
     require_package("torch")
     try:
         for spec in code:
             check_target(spec)
     except UserCodeError as error:
-        raise UsageError(f"{call.label}: {error}") from None
+        raise UsageError(f"{label}: {error}") from None
+    calls, its_calls = CONTEXT.Pipe()
     # a file without a name: nothing is left of it, however this ends
-    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as err:
-        answer, failed = _run(call, err.fileno())
-        # warnings of libraries are no part of a run without error, and none of an error of one line
-        if isinstance(failed, InternalError | ProcessExited) or "\n" in str(failed):
-            err.seek(0)
-            sys.stderr.write(err.read())
-    if failed:
-        raise failed
-    return answer
-
-
-def _run(call: _Call, err: int) -> tuple[Any, Exception | None]:
-    """Return the answer of a process that writes stderr to the descriptor ``err``, or its error; kill its group."""
-    receiver, sender = CONTEXT.Pipe(duplex=False)
-    with receiver:
+    with calls, tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as err:
         # a descriptor reaches the process as that of a connection
-        with sender, Connection(os.dup(err), readable=False) as log, starting(), _without_main():
-            process = CONTEXT.Process(target=_serve, args=(sender, log, call))
+        with its_calls, Connection(os.dup(err.fileno()), readable=False) as log, starting(), _without_main():
+            process = CONTEXT.Process(target=_serve, args=(its_calls, log, tuple(code), label))
             process.start()
+
+        def run(task: str, *args: Any, **options: Any) -> Any:
+            # without what calls before have printed
+            err.seek(0)
+            err.truncate()
+            found = _ask(calls, process, _Call(task, args, options))
+            answer, failed = found or (None, ProcessExited(label, process.exitcode))
+            # warnings of libraries are no part of a run without error, and none of an error of one line
+            if isinstance(failed, InternalError | ProcessExited) or "\n" in str(failed):
+                err.seek(0)
+                sys.stderr.write(err.read())
+            if failed:
+                raise failed
+            return answer
+
         try:
-            # a fork that user code left running keeps the pipe open
-            while not receiver.poll(POLL_S) and process.is_alive():
-                pass
-            if receiver.poll():
-                return receiver.recv()
-        except EOFError:
-            pass
+            yield run
         finally:
-            if hasattr(os, "killpg") and process.pid:
-                with suppress(OSError):
-                    os.killpg(process.pid, signal.SIGKILL)
-            process.kill()
-            process.join()
-    return None, ProcessExited(call.label, process.exitcode)
+            _end(process)
+
+
+def _ask(calls: Connection, process: BaseProcess, call: _Call) -> tuple[Any, Exception | None] | None:
+    """Return the answer of a process to a call, or its error; None, and end it, where it sends neither."""
+    with suppress(EOFError, ConnectionError):
+        calls.send(call)
+        # a fork that user code left running keeps the pipe open
+        while not calls.poll(POLL_S) and process.is_alive():
+            pass
+        if calls.poll():
+            return calls.recv()
+    _end(process)
+    return None
+
+
+def _end(process: BaseProcess) -> None:
+    """End a process and its group."""
+    if hasattr(os, "killpg") and process.pid:
+        with suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
+    process.join()
 
 
 def exit_with_parent() -> None:
@@ -161,23 +183,20 @@ def _without_main() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-def _serve(sender: Connection, log: Connection, call: _Call) -> None:
-    """Send the answer of a call, or the error that ends the command, and end this process."""
+def _serve(calls: Connection, log: Connection, code: Sequence[str], label: str) -> None:
+    """Send the answer of each call, or the error that ends the command; end this process with the last call."""
     own = os.getpid()
     _isolate(log)
-    before = dict(vars(builtins))
-    answer, error = None, None
-    try:
-        try:
-            answer = _answer(call)
-        finally:
-            replaced = _restore_builtins(before)
-    except Exception as raised:
-        error = _as_sent(raised, call.label, replaced)
     # a fork that user code left running here sends nothing
-    if os.getpid() == own:
-        sys.stdout.flush()
-        sender.send((answer, error))
+    while os.getpid() == own:
+        try:
+            call = calls.recv()
+        except EOFError:
+            break
+        answered = _answer(call, code, label)
+        if os.getpid() == own:
+            sys.stdout.flush()
+            calls.send(answered)
     os._exit(0)
 
 
@@ -205,8 +224,21 @@ def _restore_builtins(before: dict[str, Any]) -> list[str]:
     return [name for name, value in before.items() if found.get(name) is not value]
 
 
-def _answer(call: _Call) -> Any:
-    """Return the result of the call. Raises UsageError for an error of the user's code."""
+def _answer(call: _Call, code: Sequence[str], label: str) -> tuple[Any, Exception | None]:
+    """Return the result of a call, or the error that ends the command."""
+    before, path = dict(vars(builtins)), sys.path[:]
+    try:
+        try:
+            return _result(call, code), None
+        finally:
+            sys.path[:] = path
+            replaced = _restore_builtins(before)
+    except Exception as raised:
+        return None, _as_sent(raised, label, replaced)
+
+
+def _result(call: _Call, code: Sequence[str]) -> Any:
+    """Return the result of a call. Raises UsageError for an error of the user's code."""
     module, _, function = call.task.partition(":")
     with importing():
         # before the user's folders are on sys.path, where a file may be called like a package
@@ -214,7 +246,7 @@ def _answer(call: _Call) -> Any:
     # without the checkout's root, whose packages bench, models … may be called like the user's
     known = (headcount.CHECKOUT, Path.cwd())
     others = [folder for folder in sys.path if Path(folder).resolve() not in known]
-    sys.path[:] = [*dict.fromkeys(folder for spec in call.code for folder in import_folders(spec)), *others]
+    sys.path[:] = [*dict.fromkeys(folder for spec in code for folder in import_folders(spec)), *others]
     # cached bytecode counts as current where size and second are equal: a quick change would be missed
     sys.dont_write_bytecode = True
     try:
@@ -227,7 +259,7 @@ def _answer(call: _Call) -> Any:
                 "it launches a kernel of Triton, which needs a GPU, and there is none here"
             ) from error
         # a configuration is no code: the lines that raised are not the user's
-        trace = "" if all(map(is_configuration, call.code)) else error.trace
+        trace = "" if all(map(is_configuration, code)) else error.trace
         raise UsageError(f"{error}\n{trace}".rstrip()) from error
     except RecursionError:
         reason = "inputs or results contain themselves, or are nested deeper than Python's recursion limit"
