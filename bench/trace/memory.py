@@ -20,6 +20,7 @@ from headcount.bench.trace.copies import Copier
 from headcount.bench.trace.decompositions import fused_on_meta
 from headcount.bench.trace.modes import tensors_of
 from headcount.bench.trace.record import run_backward
+from headcount.bench.trace.shapes import cache_shapes
 
 _FUSED_ATTENTION = ("_scaled_dot_product", "_flash_attention_forward", "_efficient_attention_forward", "flex_attention")
 """Beginnings of the names of operations that return the values first, and then statistics of the softmax."""
@@ -127,7 +128,7 @@ def kept_storages(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, An
         model, (args, kwargs) = copier.model(model), copier.inputs(args, kwargs)
     live = _StorageByModule(model)
     live.exclude(*tensors_of((args, kwargs)), *model.parameters(), *model.buffers())
-    with torch.enable_grad(), live, _FusedAttention():
+    with torch.enable_grad(), cache_shapes(model), live, _FusedAttention():
         out = model.train()(*args, **kwargs)
     found = list(live.storages.values())
     del out
@@ -162,10 +163,10 @@ def measure_activations(
     live = LiveStorage(element_bytes)
     live.exclude(*tensors_of((args, kwargs)), *model.parameters(), *model.buffers())
     with torch.set_grad_enabled(training):
-        with live, _FusedAttention():
+        with cache_shapes(model), live, _FusedAttention():
             out = model.train(training)(*args, **kwargs)
         saved = live.live_bytes
         if training:
-            with live:
+            with cache_shapes(model), live:
                 run_backward(model, out, live.exclude)
     return Activations(saved, live.peak_beside(cache_of(out)))

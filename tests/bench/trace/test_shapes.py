@@ -41,7 +41,8 @@ CALLS = {
 def facts(value):
     if isinstance(value, tuple):
         return tuple(map(facts, value))
-    return (value.shape, value.stride(), value.dtype, value.storage_offset(), value.device, type(value))
+    memory = value.untyped_storage().nbytes(), value.storage_offset()
+    return (value.shape, value.stride(), value.dtype, *memory, value.device, type(value))
 
 
 @pytest.mark.parametrize("call", CALLS)
