@@ -6,7 +6,7 @@ from functools import cache
 from math import lcm
 
 from headcount.bench.closed_form.case import ELEMENT_BYTES
-from headcount.bench.closed_form.observe import IDS, Decoder
+from headcount.bench.closed_form.observe import IDS, decoder_of
 from headcount.bench.closed_form.solve import Lengths, polynomial
 from headcount.bench.closed_form.store import PREFILL_PEAK, TYPES
 from headcount.bench.closed_form.terms import Bytes, Range
@@ -32,7 +32,7 @@ def derive(target: Target, name: str, types: str = "") -> Bytes:
 
     ``types``: TYPES for numbers of the types that they have in a run, which are wider in norms and softmax.
     """
-    decoder = Decoder(target)
+    decoder = decoder_of(target)
     field, training = COLUMNS[name]
     is_prefill = name == PREFILL_PEAK
     more = decoder.prefill_options if is_prefill else {}

@@ -22,7 +22,7 @@ from headcount.bench.closed_form.letters import (
     sizes_of,
     with_expert_letters,
 )
-from headcount.bench.closed_form.observe import Decoder, Item, Observed, Weight
+from headcount.bench.closed_form.observe import Decoder, Item, Observed, Weight, decoder_of
 from headcount.bench.closed_form.solve import Lengths, Solver, polynomial
 from headcount.bench.closed_form.store import LETTERS
 from headcount.bench.closed_form.terms import NEW, SEQUENCES, ClosedForm, Factor, Stored, Term, masked_terms
@@ -59,7 +59,7 @@ def derive(target: Target, sizes: str = "") -> ClosedForm:
     Raises UserCodeError, with the entry, where counts at other lengths are not the form's, or for another model.
     """
     with refusals():
-        decoder = Decoder(target)
+        decoder = decoder_of(target)
         return _Derivation(decoder, Multiples(decoder) if sizes == LETTERS else None).form()
 
 

@@ -4,9 +4,9 @@ import copy
 import inspect
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, wraps
 from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,6 +30,7 @@ from headcount.bench.targets.target import Target
 from headcount.bench.targets.user_code import UserCodeError, run_user_code
 from headcount.bench.trace.events import Trace, tensors_in
 from headcount.bench.trace.memory import kept_storages
+from headcount.bench.trace.shapes import cache_shapes
 from headcount.formulas.ledger import RESULT
 
 IDS = "input_ids"
@@ -87,9 +88,22 @@ class Weight:
         return prod(self.shape)
 
 
+def _once(run: Callable[["Decoder", Lengths], Any]) -> Callable[["Decoder", Lengths], Any]:
+    """Make a run of a decoder at some lengths once."""
+
+    @wraps(run)
+    def found(self: "Decoder", at: Lengths) -> Any:
+        name = run.__name__, at
+        if name not in self._runs:
+            self._runs[name] = run(self, at)
+        return self._runs[name]
+
+    return found
+
+
 @dataclass
 class Decoder:
-    """A causal decoder of ``target``, a configuration, and its runs on meta.
+    """A causal decoder of ``target``, a configuration, and its runs on meta, each of which is made once.
 
     ``weights`` are its parameters by name, and ``weight_bytes`` their bytes.
     """
@@ -97,6 +111,7 @@ class Decoder:
     target: Target
     weights: dict[str, Weight] = field(default_factory=dict, init=False)
     weight_bytes: int = field(default=0, init=False)
+    _runs: dict[tuple[str, Lengths], Any] = field(default_factory=dict, init=False)
     _built: Any = field(init=False)
     _options: Any = field(init=False)
 
@@ -170,6 +185,7 @@ class Decoder:
         """Return token ids."""
         return torch.ones(B, T, dtype=torch.long, device=device)
 
+    @_once
     def forward(self, at: Lengths) -> Observed:
         """Return a pass over new tokens without stored ones; the first one finds what it does with the parameters."""
         count = self._counted((self.module, (), {IDS: self.ids(at.B, at.T)}), at)
@@ -177,6 +193,7 @@ class Decoder:
             self._find_weights(count)
         return self._observed(count, at)
 
+    @_once
     def training_macs(self, at: Lengths) -> int:
         """Return the MACs of a forward and a backward pass, without products that run again."""
         options = {**self._options, "backward": True}
@@ -186,18 +203,21 @@ class Decoder:
         )
         return count.macs - sum(entry.size for entry in count.ledger if entry.kind.endswith("_recompute"))
 
+    @_once
     def kept(self, at: Lengths) -> list[Item]:
         """Return the bytes of each tensor that the forward pass of a training step keeps, by module, in order."""
         call = self.module, (), {IDS: self.ids(at.B, at.T)}
         found = run_user_code(f"a training step at {at}", lambda: kept_storages(*call))
         return [Item(path, RESULT, {"j": size}) for path, size in found if size]
 
+    @_once
     def masked(self, at: Lengths) -> Observed:
         """Return a pass whose masks have values, as they have on the CPU; weights have none."""
         ids = self.ids(at.B, at.T, "cpu")
         count = self._counted(with_fake_weights((self.module, (), {IDS: ids}), FakeWeights(seed=0)), at)
         return self._observed(count, at)
 
+    @_once
     def step(self, at: Lengths) -> Observed:
         """Return a pass over one new token behind stored ones, with a cache that the model has filled itself."""
         cache = self.fill(at)
@@ -223,7 +243,7 @@ class Decoder:
 
     def fill(self, at: Lengths) -> Any:
         """Return the cache after ``at.n`` tokens. Raises UserCodeError where there is none."""
-        with torch.no_grad():
+        with torch.no_grad(), cache_shapes(self.module):
             ids = self.ids(at.B, at.n)
             out = run_user_code("filling the cache", lambda: self.module(**{IDS: ids, "use_cache": True}))
         cache = getattr(out, str(self._cache_name), None)
@@ -272,6 +292,18 @@ class Decoder:
             is_read = read.get(weight.storages[0], 0) >= prod(weight.shape)
             self.weights[weight.name] = Weight(weight.shape, weight.trainable, share, weight.name in used, is_read)
         self.weight_bytes = sum(weight.bytes for weight in trace.weights)
+
+
+_DECODERS: dict[str, Decoder] = {}
+
+
+def decoder_of(target: Target) -> Decoder:
+    """Return the decoder of a target: the one that this process built last, with its runs, where that is of it."""
+    name = repr(target)
+    if name not in _DECODERS:
+        _DECODERS.clear()
+        _DECODERS[name] = Decoder(target)
+    return _DECODERS[name]
 
 
 def _integers(data: Any, name: str = "") -> Iterator[tuple[str, int]]:

@@ -3,7 +3,8 @@
 import hashlib
 import json
 import os
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -16,7 +17,7 @@ from headcount.bench.errors import UsageError, read_file
 from headcount.bench.output.files import ensure_dir, write
 from headcount.bench.output.progress import stage
 from headcount.bench.result_cache import digest
-from headcount.bench.targets.process import ProcessExited, run_isolated
+from headcount.bench.targets.process import ProcessExited, isolated_process
 from headcount.bench.targets.target import Target, is_configuration
 from headcount.formulas.published.typed import from_data, to_data
 from headcount.models.configs.numbers import TYPE_BITS, parse_element_bytes
@@ -78,6 +79,44 @@ def _find(kind: Any, file: str, target: Target, *words: str) -> Any:
     return found
 
 
+class _Processes(ExitStack):
+    """Processes that derive closed forms, one for each target."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._by_target: dict[str, Callable[..., Any]] = {}
+
+    def run(self, task: str, target: Target, *words: str) -> Any:
+        """Return what a task returns for a target. Raises what run_isolated does."""
+        name = repr(target)
+        if name not in self._by_target:
+            self._by_target[name] = self.enter_context(isolated_process(target.code, target.spec))
+        try:
+            return self._by_target[name](task, target, *words)
+        except ProcessExited:
+            # the next task starts another
+            del self._by_target[name]
+            raise
+
+
+_OPEN: list[_Processes] = []
+"""The processes of the block that runs."""
+
+
+@contextmanager
+def one_process() -> Iterator[_Processes]:
+    """Derive all that a block needs of a target in one process, which ends with the outermost block."""
+    if _OPEN:
+        yield _OPEN[-1]
+        return
+    with _Processes() as found:
+        _OPEN.append(found)
+        try:
+            yield found
+        finally:
+            _OPEN.pop()
+
+
 def _find_stored(kind: Any, file: str, target: Target, *words: str) -> Any:
     key = _key(target, file, *words)
     if key and (found := _read(Refusal, key) or _read(kind, key)):
@@ -87,7 +126,8 @@ def _find_stored(kind: Any, file: str, target: Target, *words: str) -> Any:
     what = words[0] if words else "the closed form"
     with stage(f"deriving {what} of {target.spec}, once; a large model takes a minute"):
         try:
-            found = run_isolated(task, plain, *words, code=target.code, label=target.spec)
+            with one_process() as processes:
+                found = processes.run(task, plain, *words)
         except ProcessExited:
             raise
         except UsageError as error:
