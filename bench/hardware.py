@@ -65,11 +65,15 @@ class Hardware:
         """The name without the maker: ``H100 SXM``."""
         return self.name.partition(" ")[2]
 
-    @property
-    def called(self) -> list[str]:
-        """Its names, and those that torch gives it, with and without the maker."""
-        names = [self.name, *self.devices]
-        return [*names, *(name.partition(" ")[2] for name in names)]
+    @cached_property
+    def _pattern(self) -> re.Pattern:
+        """What names the card: words of its names and its memory, the model among them; or the maker alone."""
+        words = {_plain(word) for name in (self.name, *self.devices) for word in re.split(r"[\s-]", name)}
+        if self.memory_bytes:
+            words.add(f"{self.memory_bytes // 10**9}gb")
+        some = f"(?:{'|'.join(sorted(words))})*"
+        maker, model = map(_plain, self.name.split()[:2])
+        return re.compile(f"{maker}|{some}{model}{some}")
 
     @cached_property
     def macs_per_s(self) -> Mapping[str, float]:
@@ -121,31 +125,12 @@ def by_name(text: str) -> Hardware | None:
 
 
 def cards_of(text: str) -> list[Hardware]:
-    """Return the cards that a text may name: the one of that name, else those of that model that have all its words.
+    """Return the cards that a text may name: those that have all its words, the model among them.
 
-    A memory that the text states and the data sheet of a name does not is that of the card, ``H100 SXM 80GB``.
+    Words are in any order, with or without spaces between them. A memory is that of the data sheet, or of a name that
+    torch gives the card, ``H100 SXM 80GB``.
     """
-    cards, words = list(HARDWARE.values()), _words(text)
-    named = [card for card in cards if words in map(_words, card.called)]
-    if named:
-        return named
-    beginning = [card for card in cards if any(_begins(name, text) for name in (card.name, card.short_name))]
-    if beginning:
-        return beginning
-    models = [card for card in cards if _words(card.short_name.split()[0])[0] in words]
-    return [card for card in models if {*words} <= {*_words(card.name), *_memory_words(card)}]
-
-
-def _begins(name: str, text: str) -> bool:
-    """Return whether some first words of a card's name are ``text``, with or without spaces."""
-    words = name.split()
-    return _plain(text) in {_plain("".join(words[:end])) for end in range(1, len(words) + 1)}
-
-
-def _memory_words(card: Hardware) -> list[str]:
-    """Return the sizes of memory that torch's names of a card state, and that of its data sheet."""
-    stated = [word for name in card.devices for word in _words(name) if re.fullmatch(r"\d+gb", word)]
-    return [*stated, f"{card.memory_bytes // 10**9}gb"] if card.memory_bytes else stated
+    return [card for card in HARDWARE.values() if card._pattern.fullmatch(_plain(text))]
 
 
 def _unknown(text: str) -> str:
@@ -261,7 +246,3 @@ def _sheet_dtype(name: str, peak: str = "") -> str:
 def _plain(name: str) -> str:
     """Return a name without spaces and hyphens, in lower case, and SXM without its generation."""
     return re.sub(r"[\s_-]|(?<=sxm)\d\b", "", name.lower())
-
-
-def _words(name: str) -> list[str]:
-    return sorted(map(_plain, re.split(r"[\s_-]+", name.strip())))
