@@ -71,22 +71,8 @@ class Choice:
 
         Those of all cards of ``plan``, or of one card without a plan; None where they are not known.
         """
-        if sheet is None:
-            return None
-        if plan is not None:
-            row = self._row(plan, sheet)
-            return row.tokens_per_s if row else None
-        # one card needs no links, which are not known of each
-        try:
-            rows = time_rows(self._undivided.case, sheet, self.given, passes=[self.timed_pass])
-        except UsageError:
-            return None
-        return rows[0].tokens_per_s if rows else None
-
-    @cached_property
-    def _undivided(self) -> Demand:
-        """The demand on one card, whose configuration may have another closed form than under a plan."""
-        return replace(self.demand, plan=None)
+        row = self._row(plan, sheet) if sheet else None
+        return row.tokens_per_s if row else None
 
     def _needed_by_plan(self, ranks: int) -> dict[Plan, int]:
         """Return the bytes that a rank needs by plan of ``ranks`` ranks."""
@@ -123,12 +109,20 @@ class Choice:
     def _timed(self) -> PlanPass:
         return PlanPass(self.timed_pass, self.demand.case, self.given)
 
-    def _row(self, plan: Plan, sheet: Hardware) -> TimeRow | None:
-        """Return the time of a plan's pass; None where it is not known."""
+    def _row(self, plan: Plan | None, sheet: Hardware) -> TimeRow | None:
+        """Return the time of a plan's pass, or of one card's; None where it is not known."""
         try:
-            return self._timed.row(plan, sheet)
-        except PlanError:
+            if plan is not None:
+                return self._timed.row(plan, sheet)
+            # one card needs no links, and its configuration may have another closed form than under a plan
+            rows = time_rows(self._undivided.case, sheet, self.given, passes=[self.timed_pass])
+            return rows[0] if rows else None
+        except (PlanError, UsageError):
             return None
+
+    @cached_property
+    def _undivided(self) -> Demand:
+        return replace(self.demand, plan=None)
 
     def _time(self, row: TimeRow) -> float:
         """Return the expected milliseconds of a pass, of a training step those for each of its tokens."""

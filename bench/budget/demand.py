@@ -1,15 +1,26 @@
 """What is to fit on a card, and the bytes that it needs. Imports no torch."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from math import ceil
 
-from headcount.bench.accounts import RECIPES, Assumptions, NoAccount, context, encoder_macs, step, with_last_logits
+from headcount.bench.accounts import (
+    RECIPES,
+    Assumptions,
+    NoAccount,
+    context,
+    encoder_macs,
+    step,
+    value_of,
+    with_last_logits,
+)
 from headcount.bench.case import Case
-from headcount.bench.closed_form.case import case_of
+from headcount.bench.closed_form.case import case_of, configuration_case
 from headcount.bench.closed_form.store import PREFILL_PEAK, TYPES, find_activations
+from headcount.bench.closed_form.terms import Bytes
 from headcount.bench.errors import UsageError
 from headcount.bench.targets.target import Target, is_configuration
 from headcount.formulas.decoding import cache_elements
@@ -44,9 +55,19 @@ class Demand:
         return case
 
     @property
+    def is_file(self) -> bool:
+        """Whether it is a configuration, which may have a closed form."""
+        return is_configuration(self.target.spec)
+
+    @property
+    def is_module(self) -> bool:
+        """Whether it is code of the user, which has no closed form."""
+        return not self.is_file and not has_closed_form(self.target.spec)
+
+    @property
     def has_ledger(self) -> bool:
         """Whether all parts follow from a closed form: of a preset or a layer, and of a configuration under a plan."""
-        return has_closed_form(self.target.spec) or self.plan is not None and is_configuration(self.target.spec)
+        return self.plan is not None and self.is_file or has_closed_form(self.target.spec)
 
     @property
     def ranks(self) -> int:
@@ -65,11 +86,38 @@ class Demand:
     def parts(self, plan: Plan | None = None) -> dict[str, int]:
         """Return the bytes of each part, of the rank that needs most, under ``plan`` in place of the demand's own.
 
-        Raises PlanError and ConfigError.
+        Raises PlanError, ConfigError, and UsageError for a configuration without a closed form.
         """
+        if not self.has_ledger:
+            return self._of_configuration()
         plan = plan or self.plan or Plan()
         found = self._of_step(plan) if self.training else self._of_generation(plan.generating)
         return max(found, key=lambda parts: sum(parts.values()))
+
+    def next_known(self, length: int) -> int | None:
+        """Return the least length from one on whose bytes are known; None where none is."""
+        return length if self.has_ledger else self._activations.next_known(length)
+
+    @cached_property
+    def _activations(self) -> Bytes:
+        """The activations of a configuration on one card. Raises UsageError where they have no closed form."""
+        return find_activations(self.target, "saved_bytes" if self.training else PREFILL_PEAK, TYPES)
+
+    def _of_configuration(self) -> dict[str, int]:
+        """Return the bytes of each part of a configuration on one card."""
+        case, given = configuration_case(self.target), self.given
+        # the context of one sequence is read at a time
+        batch = case.lengths["batch_size"] if self.training else 1
+        activations = self._activations.value(batch, case.lengths["seq_len"])
+        if activations is None:
+            raise UsageError(f"activations of {case.name} have no closed form")
+        params = case.ledger.params
+        if self.training:
+            return {**states(given.optimizer, params, params - case.ledger.frozen_params), ACTIVATIONS: activations}
+        found = {"weights": ceil(given.weight_bytes * params) if given.weight_bytes else case.config.weight_bytes}
+        with suppress(NoAccount):
+            found[CACHE] = value_of("kv_bytes", case, given)
+        return {**found, ACTIVATIONS: activations}
 
     @cached_property
     def _ranks(self) -> Ranks:
@@ -117,14 +165,13 @@ class Demand:
     @cached_property
     def alone(self) -> int | None:
         """Bytes of activations of a configuration that reads a context on one card; None where they are not known."""
-        if self.training or not is_configuration(self.target.spec):
+        if self.training or not self.is_file:
             return None
         try:
-            peak = find_activations(self.target, PREFILL_PEAK, TYPES)
+            length = self._activations.next_known(self.target.lengths["seq_len"])
         except UsageError:
             return None
-        length = peak.next_known(self.target.lengths["seq_len"])
-        return None if length is None else peak.value(1, length)
+        return None if length is None else self._activations.value(1, length)
 
     def _whole(self, cost: RankCost, held: Mapping[str, int | Fraction], activations: int) -> dict[str, int]:
         each, more = self.given.bytes_each, {}
@@ -143,10 +190,15 @@ class Demand:
         """Return the bytes of all parts; None for what cannot be built or divided."""
         try:
             return sum(self.parts().values())
-        except (ConfigError, PlanError):
+        except (ConfigError, NoAccount, PlanError, UsageError):
             return None
 
     def fits(self, memory: int) -> bool:
         """Return whether all parts fit into so many bytes; False for what cannot be built or divided."""
         needed = self.needed()
         return needed is not None and needed <= memory
+
+
+def states(optimizer: str, params: int, trained: int) -> dict[str, int]:
+    """Return the bytes of weights, and of gradients and an optimizer's state of those that are trained."""
+    return {name: size * (params if name == "weights" else trained) for name, size in RECIPES[optimizer].items()}

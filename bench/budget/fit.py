@@ -8,18 +8,13 @@ from fractions import Fraction
 from functools import cache, partial
 from math import ceil
 
-from headcount.bench.accounts import (
-    RECIPES,
-    Assumptions,
-    NoAccount,
-    value_of,
-)
+from headcount.bench.accounts import RECIPES, Assumptions, NoAccount
 from headcount.bench.budget.choice import MOST_RANKS, Choice
-from headcount.bench.budget.demand import ACTIVATIONS, CACHE, Demand
+from headcount.bench.budget.demand import ACTIVATIONS, CACHE, Demand, states
 from headcount.bench.card_times import DECODE, FORWARD, PREFILL, TRAINING, TimeRow
 from headcount.bench.cli import COUNT, ELEMENT, RATE, Parser, Value, add_output, serve
-from headcount.bench.closed_form.case import ConfigurationCase, case_of, configuration_case
-from headcount.bench.closed_form.store import PREFILL_PEAK, TYPES, find_activations, type_bytes
+from headcount.bench.closed_form.case import ConfigurationCase, case_of
+from headcount.bench.closed_form.store import one_process, type_bytes
 from headcount.bench.closed_form.times import time_table
 from headcount.bench.column import BAD, GOOD, Column, bytes_column
 from headcount.bench.counting.count import count
@@ -28,7 +23,7 @@ from headcount.bench.errors import UsageError
 from headcount.bench.hardware import HARDWARE, Hardware, by_name, names
 from headcount.bench.performance.plan_time import BETWEEN_HELP, DTYPE, DTYPE_BYTES, in_nodes
 from headcount.bench.result import Result, Row, Table, columns_of, shown
-from headcount.bench.targets.target import add_target_options, is_configuration, parse_target
+from headcount.bench.targets.target import add_target_options, parse_target
 from headcount.formulas.plan import Plan, PlanError
 from headcount.formulas.plan import parse as parse_plan
 from headcount.models.configs.base import ConfigError
@@ -117,18 +112,14 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     return out
 
 
+@one_process()
 def command(args: argparse.Namespace) -> Result:
     """Return what the target needs of the card. Raises UsageError for a card, a plan or a target that is none."""
     if not args.on:
         raise UsageError(f"--on CARD is needed: all, bytes as 80G, or {', '.join(names())}")
     cards = _cards(args.on)
     demand = _demand(args)
-    largest = _largest_of(demand)
-    counted = ""
-    if demand.has_ledger:
-        parts = demand.parts()
-    else:
-        parts, largest, counted = _parts_of_module(demand)
+    parts, largest, counted = _parts_of(demand)
     notes = [*_notes(args, demand, counted)]
     if len(cards) > 1:
         return _of_cards(args, demand, parts, cards, largest, notes)
@@ -171,21 +162,16 @@ def _time_types(args: argparse.Namespace) -> Assumptions:
 
 def _sheet(args: argparse.Namespace, demand: Demand, card: str) -> tuple[Hardware | None, str]:
     """Return the card, in its nodes, on which the demand has times; else None and why, empty of bytes and modules."""
-    sheet, plan, target = by_name(card), demand.plan, demand.target
-    if sheet is None or not (has_closed_form(target.spec) or is_configuration(target.spec)):
+    sheet, target = by_name(card), demand.target
+    if sheet is None or demand.is_module:
         return None, ""
     if type_bytes(target.spec, target.dtype) != DTYPE_BYTES:
         return None, f"they are in {DTYPE}, and the model is not; --dtype {DTYPE} has them"
-    if unknown := _unknown_of(sheet, plan):
-        return None, f"{unknown} is not known"
-    return in_nodes(sheet, args.between_nodes, args.ranks_per_node), ""
-
-
-def _unknown_of(sheet: Hardware, plan: Plan | None) -> str:
-    """Return what is not known of a card that times need; empty where all is."""
     if DTYPE not in sheet.macs_per_s:
-        return f"the {DTYPE} rate of {sheet.name}"
-    return f"the rate of {sheet.name}'s links in a node" if plan is not None and sheet.link_bytes_per_s is None else ""
+        return None, f"the {DTYPE} rate of {sheet.name} is not known"
+    if demand.plan is not None and sheet.link_bytes_per_s is None:
+        return None, f"the rate of {sheet.name}'s links in a node is not known"
+    return in_nodes(sheet, args.between_nodes, args.ranks_per_node), ""
 
 
 def _cards(text: str) -> dict[str, int]:
@@ -221,7 +207,7 @@ def _demand(args: argparse.Namespace) -> Demand:
     divided = args.plan or args.ranks
     if not divided and (args.between_nodes or args.ranks_per_node):
         raise UsageError("--between-nodes and --ranks-per-node go with --plan or --ranks")
-    if divided and not has_closed_form(target.spec) and not is_configuration(target.spec):
+    if divided and demand.is_module:
         raise UsageError("--plan and --ranks divide presets, layers and config.json, whose ranks have a closed form")
     if args.plan and args.ranks:
         raise UsageError("--plan is one plan, and --ranks finds one")
@@ -233,11 +219,12 @@ def _demand(args: argparse.Namespace) -> Demand:
     return _of_ranks(args, demand) if args.ranks else demand
 
 
-def _with_bytes(demand: Demand) -> Demand:
-    """Return the demand with the bytes of a configuration's weight, where they are not given and not the default.
+def _divided(demand: Demand, plan: Plan) -> Demand:
+    """Return the demand under a plan, with the bytes of a configuration's weight where none are given.
 
-    Raises UsageError for weights of several sizes.
+    Raises UsageError for weights of several sizes, and what the derivation of a closed form does.
     """
+    demand = replace(demand, plan=plan)
     case, given = demand.case, demand.given
     if not isinstance(case, ConfigurationCase) or given.weight_bytes or demand.training:
         return demand
@@ -259,80 +246,18 @@ def _of_ranks(args: argparse.Namespace, demand: Demand) -> Demand:
     return found
 
 
-def _divided(demand: Demand, plan: Plan) -> Demand:
-    """Return the demand under a plan. Raises what _with_bytes and the derivation of a closed form do."""
-    return _with_bytes(replace(demand, plan=plan))
-
-
-def _closed_parts(demand: Demand) -> dict[str, int]:
-    """Return the bytes of each part of a configuration, by its closed form.
-
-    Raises UsageError, or another error of a closed form, where it has none or its activations have none.
-    """
-    given, target = demand.given, demand.target
-    case = configuration_case(target)
-    if demand.training:
-        frozen, params = case.ledger.frozen_params, case.ledger.params
-        found = {}
-        for name, size in RECIPES[given.optimizer].items():
-            found[name] = size * (params if name == "weights" else params - frozen)
-        return {**found, ACTIVATIONS: _activations(case, "saved_bytes")}
-    weights = case.config.weight_bytes
-    found = {"weights": ceil(given.weight_bytes * case.ledger.params) if given.weight_bytes else weights}
-    with suppress(NoAccount):
-        found[CACHE] = value_of("kv_bytes", case, given)
-    # the context of one sequence is read at a time
-    one = replace(case, lengths={**case.lengths, "batch_size": 1})
-    return {**found, ACTIVATIONS: _activations(one, PREFILL_PEAK)}
-
-
-def _activations(case: ConfigurationCase, name: str) -> int:
-    """Return the bytes of activations in the types of a run. Raises UsageError where they have no closed form."""
-    found = find_activations(case.target, name, TYPES).value(case.lengths["batch_size"], case.length)
-    if found is None:
-        raise UsageError(f"{name} of {case.name} have no closed form")
-    return found
-
-
-def _largest_closed(demand: Demand) -> Largest:
-    """Return the function of _largest_of for a configuration with a closed form."""
-
-    name = "saved_bytes" if demand.training else PREFILL_PEAK
-    activations = find_activations(demand.target, name, TYPES)
-
-    def needed(**lengths: int) -> int | None:
-        try:
-            return sum(_closed_parts(demand.at(**lengths)).values())
-        except (UsageError, ConfigError, NoAccount):
-            return None
-
-    @cache
-    def of_batch(number: int) -> int | None:
-        return needed(batch_size=number)
-
-    @cache
-    def of_length(number: int) -> int | None:
-        # of a length whose activations are not known, those of a longer one
-        known = activations.next_known(number)
-        return None if known is None else needed(seq_len=known)
-
-    def largest(memory: int) -> dict[str, int]:
-        batch, length = _last_below(of_batch, memory), _last_below(of_length, memory)
-        return {"batch": batch, "length" if demand.training else "context": length}
-
-    return largest
-
-
-def _parts_of_module(demand: Demand) -> tuple[dict[str, int], Largest, str]:
-    """Return the bytes of each part, the largest lengths by the memory, and what activations are of, as text.
+def _parts_of(demand: Demand) -> tuple[dict[str, int], Largest, str]:
+    """Return the bytes of each part, the largest lengths by the memory, and what activations of a run are of, as text.
 
     By a closed form, else by a count.
     """
-    if not is_configuration(demand.target.spec):
-        return *_count_parts(demand), ""
-    with suppress(UsageError, ConfigError, NoAccount):
-        return _closed_parts(demand), _largest_closed(demand), "" if demand.training else READING
-    return *_count_parts(demand), "" if demand.training else ", of one sequence with its cache and all logits"
+    if demand.has_ledger:
+        return demand.parts(), _largest_of(demand), ""
+    generates = demand.is_file and not demand.training
+    if demand.is_file:
+        with suppress(UsageError, ConfigError, NoAccount):
+            return demand.parts(), _largest_of(demand), READING if generates else ""
+    return *_count_parts(demand), ", of one sequence with its cache and all logits" if generates else ""
 
 
 def _count_parts(demand: Demand) -> tuple[dict[str, int], Largest]:
@@ -342,16 +267,14 @@ def _count_parts(demand: Demand) -> tuple[dict[str, int], Largest]:
     """
     given, needed = demand.given, "saved_bytes" if demand.training else "peak_forward_bytes"
     columns = [needed] if demand.training else ["kv_bytes", needed]
-    target, generates = demand.target, is_configuration(demand.target.spec) and not demand.training
+    target, generates = demand.target, demand.is_file and not demand.training
     # the context of one sequence is read at a time, and each has a cache
     batch = target.lengths.get("batch_size", 1) if generates else 1
     one = replace(target, lengths={**target.lengths, "batch_size": 1}) if generates else target
     counted = count(one, columns=columns, given=replace(given, has_run_types=True))
     found: dict[str, int] = {}
     if demand.training:
-        frozen = counted.params - counted.trainable_params
-        for name, size in RECIPES[given.optimizer].items():
-            found[name] = size * (counted.trainable_params + (frozen if name == "weights" else 0))
+        found = states(given.optimizer, counted.params, counted.trainable_params)
     elif given.weight_bytes:
         found["weights"] = ceil(given.weight_bytes * counted.params)
     elif counted.weight_bytes is None:
@@ -388,7 +311,8 @@ def _largest_of(demand: Demand) -> Largest:
 
     @cache
     def of_length(number: int) -> int | None:
-        return demand.at(**{demand.length: number * unit}).needed()
+        length = demand.next_known(number * unit)
+        return None if length is None else demand.at(**{demand.length: length}).needed()
 
     def largest(memory: int) -> dict[str, int]:
         found = {"batch": _last_below(of_batch, memory)}
@@ -432,7 +356,7 @@ def _share(size: int, memory: int) -> Fraction | None:
 
 def _notes(args: argparse.Namespace, demand: Demand, counted: str) -> Iterator[str]:
     """Yield how each part is counted; ``counted``: what activations of a run are of."""
-    closed, is_file = demand.has_ledger, is_configuration(demand.target.spec)
+    closed, is_file = demand.has_ledger, demand.is_file
     lengths = demand.case.lengths if closed else demand.target.lengths
     if lengths:
         sizes = ", ".join(f"{name} {size:,}" for name, size in lengths.items())
@@ -473,7 +397,7 @@ def _notes(args: argparse.Namespace, demand: Demand, counted: str) -> Iterator[s
 
 def _choice(args: argparse.Namespace, demand: Demand) -> Choice | None:
     """Return the plans of what has none; None of a module, and of a configuration that plans do not divide."""
-    if not has_closed_form(demand.target.spec) and not is_configuration(demand.target.spec):
+    if demand.is_module:
         return None
     try:
         return Choice(_divided(demand, Plan()), _time_types(args))
@@ -488,7 +412,7 @@ def _advice(
     choice = None if args.plan else _choice(args, demand)
     if not demand.has_ledger and choice is None:
         return
-    own = demand if demand.has_ledger or choice is None else choice.demand
+    own = choice.demand if choice and not demand.has_ledger else demand
     changes: dict[str, Demand] = {}
     if not demand.training:
         narrower = {"fp8": Fraction(1), "int4": Fraction(1, 2)}
@@ -526,20 +450,27 @@ def _of_cards(
     for card, memory in sorted(cards.items(), key=lambda item: item[1]):
         room = memory - args.reserve
         most = largest(room)
-        batch, length = most.get("batch"), most.get("context", most.get("length"))
-        fits = needed <= room
-        verdict = FITS if fits else "does not fit"
-        number = 1 if fits and not is_divided else None
-        fewest, rate = None, None
-        if choice and fits:
-            rate = choice.tokens_per_s(demand.plan, _sheet(args, demand, card)[0])
-        elif choice and not is_divided:
-            sheet, _ = _sheet(args, choice.demand, card)
-            fewest = choice.of_fewest(room, sheet)
-            rate = choice.tokens_per_s(fewest.plan, sheet) if fewest else None
-        number, plan = (fewest.ranks, str(fewest.plan)) if fewest else (number, None)
-        of_card = card, memory, needed, room - needed, verdict, batch or None, length or None
-        rows.append(CardRow(*of_card, number, plan, rate))
+        fits, rate = needed <= room, None
+        fitting_demand = demand if fits else None
+        if choice:
+            sheet, _ = _sheet(args, demand if fits else choice.demand, card)
+            if not fits and not is_divided:
+                fitting_demand = choice.of_fewest(room, sheet)
+            rate = choice.tokens_per_s(fitting_demand.plan, sheet) if fitting_demand else None
+        rows.append(
+            CardRow(
+                card=card,
+                memory_bytes=memory,
+                needed_bytes=needed,
+                left_bytes=room - needed,
+                verdict=FITS if fits else "does not fit",
+                largest_batch=most.get("batch") or None,
+                largest_context=most.get("context", most.get("length")) or None,
+                fewest_cards=fitting_demand.ranks if fitting_demand and not is_divided else None,
+                plan=str(fitting_demand.plan) if fitting_demand and not fits else None,
+                tokens_per_s=rate,
+            )
+        )
     rows[-1] = replace(rows[-1], failures=failures)
     held = ", ".join(f"{name} {size:,}" for name, size in parts.items())
     notes = [f"Needed: {held}.", *notes]
@@ -566,7 +497,7 @@ def _under(demand: Demand) -> str:
 
 def _fewest(rows: Sequence[CardRow]) -> str:
     """Return the smallest card that one fits on, or the fewest cards, as the end of a sentence; empty without any."""
-    if fitting := [row.card for row in rows if row.verdict == FITS]:
+    if fitting := [row.card for row in rows if row.left_bytes >= 0]:
         return f", the smallest {fitting[0]}"
     least = min((row.fewest_cards for row in rows if row.fewest_cards), default=None)
     if least is None:

@@ -1,12 +1,15 @@
 """What fits on a card: bytes by hand, the largest batch and context, plans, and exit codes."""
 
 import json
+from multiprocessing import active_children
 
 import pytest
 
 from headcount.bench.budget import fit
 from headcount.bench.case import Case
+from headcount.bench.closed_form import store
 from headcount.bench.hardware import HARDWARE
+from headcount.bench.targets import process
 from headcount.formulas.plan import parse as parse_plan
 from tests.bench.closed_form import public
 from tests.bench.targets.conftest import LLAMA, write
@@ -293,6 +296,22 @@ def test_configuration_has_a_largest_batch(tmp_path, monkeypatch, capsys, warm):
     assert held(table)["cache"] == 2 * (2 * 2 * 2 * 6 * 32) * 3
     most = table["largest"]["batch"]
     assert [run(capsys, *words, str(batch))[0] for batch in (most, most + 1)] == [0, 1]
+
+
+def test_forms_of_a_configuration_are_derived_in_one_process(tmp_path, monkeypatch, capsys, warm):
+    pytest.importorskip("transformers", reason="the optional extra hf is not installed")
+    started = []
+
+    def start(*words):
+        started.append(words)
+        return process.isolated_process(*words)
+
+    monkeypatch.setattr(store, "isolated_process", start)
+    monkeypatch.setenv("HEADCOUNT_CACHE", str(tmp_path))
+    write(tmp_path, LLAMA)
+    _, table = run(capsys, str(tmp_path / "config.json"), "--on", "10k", "--context", "32")
+    assert not table["fits"] and len([*store.folder().iterdir()]) == 3
+    assert len(started) == 1 and not active_children()
 
 
 @pytest.mark.parametrize("context", [7, 100])
