@@ -31,15 +31,13 @@ def time_table(
 
     Raises UsageError for a module under a plan, and what case_of and run_isolated do.
     """
-    if has_closed_form(target.spec):
-        return card_times.table(case_of(target, plan=plan), card, given, passes=passes)
-    reason = ""
-    if is_configuration(target.spec):
+    reason, is_file = "", is_configuration(target.spec)
+    if is_file or has_closed_form(target.spec):
         try:
             return card_times.table(case_of(target, plan=plan), card, given, passes=passes)
         except UsageError as error:
-            # of a plan there are no other times
-            if plan is not None or "seq_len" not in target.lengths:
+            # a run has no times of a preset or a plan
+            if not is_file or plan is not None or "seq_len" not in target.lengths:
                 raise
             reason = str(error)
     elif plan is not None:
