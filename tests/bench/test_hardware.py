@@ -104,6 +104,7 @@ def test_card_has_the_names_that_torch_gives_it(card):
     ("A100 80GB SXM4", "a100"), ("A100 SXM4 80GB", "a100"), ("A100-SXM-40GB", "a100-40gb"),
     ("A100 PCIe 80GB", "a100-pcie"),
     ("V100 SXM", "v100"), ("V100-SXM2-32GB", "v100"),
+    ("H100 HBM3", "h100"), ("H100SXM", "h100"), ("A100SXM 80GB", "a100"), ("AMD", "mi300x"),
 ])  # fmt: skip
 def test_card_has_its_usual_names(text, card):
     assert find_card(text, "float16") is HARDWARE[card]
