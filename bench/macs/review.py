@@ -37,14 +37,14 @@ def _column(cells: Sequence[Judged]) -> str:
         parts.append(f"{shortened(others, ', ')} by another rule, unit or length")
     # all of them: a wrong number that is left out seems right
     wrong = [f"{_named(cell)} should be {cell.instead}" for cell in cells if cell.instead]
-    if wrong and any(cell.holds for cell in cells if cell.instead):
-        return f"{', '.join(parts)}; of these {', '.join(wrong)}"
-    return ", ".join(parts + wrong)
+    return "; ".join(", ".join(one) for one in (parts, wrong) if one)
 
 
 def _finding(cell: Judged) -> str:
-    """Return what is counted of the cells of a column: that they are reproduced, or hold another cost, wrong ones
-    too."""
+    """Return what is counted of the cells of a column: the cost that they hold, that they are reproduced, or are wrong;
+    empty for those that are named one by one."""
+    if cell.verdict in ("no rule found", "not reproducible"):
+        return "printed by no rule"
     return f"hold {cell.holds}" if cell.holds else "reproduced" if cell.verdict == "reproduced" else ""
 
 

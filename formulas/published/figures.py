@@ -155,6 +155,14 @@ class Figure:
         up = replace(self, upward=True)
         return up.digits if is_up and has_digits and up.prints(value, text) else ""
 
+    def in_other_unit(self, value: Interval, text: str) -> str:
+        """Return the digits of a cell with another unit, with which ``value`` prints so; empty where none does."""
+        digits, unit, size = read(text)
+        if self.formula or unit not in ("", *"kKMGBTP"):
+            return ""
+        texts = [f"{digits}{other}" for other in "KMGTP" if read(f"1{other}")[2] != size]
+        return next((one for one in texts if self.prints(value, one) or self.other_digits(value, one)), "")
+
     def text(self, value: int | Fraction, like: str) -> str:
         """Return ``value`` with the unit and the decimals of ``like``."""
         digits, suffix, unit = read(like)

@@ -126,17 +126,17 @@ def find_held(figure: Figure, cells: Sequence[tuple[Row, Interval]], cases: Case
     cost of the column. ``cells``: its rows with what its rule gives.
     """
     others = [one for one in attempts(figure) if one.rule == figure.rule and one.figure.value != figure.value]
-    held, most = None, sum(_prints_anyhow(figure, value, row.number(figure)) for row, value in cells)
+    held, most = None, sum(prints_anyhow(figure, value, row.number(figure)) for row, value in cells)
     for one in others:
         prints = sum(
-            _prints_anyhow(one.figure, evaluate(row, one.figure, cases), row.number(figure)) for row, _ in cells
+            prints_anyhow(one.figure, evaluate(row, one.figure, cases), row.number(figure)) for row, _ in cells
         )
         if prints > most and 2 * prints >= len(cells):
             held, most = one, prints
     return held
 
 
-def _prints_anyhow(figure: Figure, value: Interval, text: str) -> bool:
+def prints_anyhow(figure: Figure, value: Interval, text: str) -> bool:
     """Return whether a cell is printed, rounded or cut off."""
     return figure.prints(value, text) or bool(figure.other_digits(value, text))
 

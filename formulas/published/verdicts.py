@@ -23,7 +23,7 @@ from headcount.formulas.published.figures import (
 )
 from headcount.formulas.published.impossible import PrintedRow, no_common_rule
 from headcount.formulas.published.rounding import LARGEST, Interval, fixed, number, read
-from headcount.formulas.published.rules import Applies, Attempt, find_held, in_words, try_rules, words_of
+from headcount.formulas.published.rules import Applies, Attempt, find_held, in_words, prints_anyhow, try_rules, words_of
 from headcount.formulas.published.tables import Fit, PublishedTable
 
 VERDICTS = (
@@ -42,10 +42,10 @@ class Judged:
         value: what the rule gives.
         verdict: one of VERDICTS.
         because: the arithmetic, where it needs any.
-        holds: the cost that its column holds in place of its own, with which it is compared, in words; empty where
-            another rule or length prints it.
+        holds: the cost that its column holds in place of its own, with which it is compared, in words, or its own cost
+            where it prints that one beside others; empty where another rule or length prints it.
         digits: how it is printed where its digits are others than those of the column, in words.
-        instead: the number that should be printed where no rule prints this one.
+        instead: the number that should be printed where no rule prints this one, or it is of another cost than others.
     """
 
     row: Row
@@ -183,7 +183,7 @@ def _with_verdict(
     if cell.printed in EMPTY:
         return found("no printed value")
     printed = row.number(figure)
-    if figure.prints(value, printed):
+    if figure.prints(value, printed) and not held:
         return found("reproduced")
     typed = row.explain.get(figure.name, {})
     explain = _adjusted if "adjust" in typed else _changed
@@ -207,6 +207,11 @@ def _with_verdict(
     # a value far below the last printed digit would be 0
     both = (text if re.search("[1-9]", text) else _shown(end / figure.scale) for end, text in texts.items())
     instead = "" if figure.formula else " to ".join(dict.fromkeys(both))
+    if held and prints_anyhow(cell.figure, cell.value, printed):
+        because = f"{cell.figure.head}, as headed; {words} {figure.format(value, printed)} in this row"
+        return found("explained", because, holds=cell.figure.head, instead=instead)
+    if other := figure.in_other_unit(value, printed):
+        return found("explained", f"{before}{other} with another unit", instead=other)
     # a wrong number that is nearer to the own cost of its column may hold either
     is_nearer = held and _times(value, printed, figure) < _times(cell.value, printed, figure)
     more = {"instead": instead, "holds": held.change.strip() if held and is_nearer else ""}

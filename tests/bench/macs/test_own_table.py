@@ -680,9 +680,10 @@ def test_column_without_unit_is_in_one(table):
     assert verdicts(answer) == ["reproduced"] * 2
     assert sections[0]["below"][-2] == f"MACs are printed in G: {MACS_IN_G} is {MACS_IN_G}G."
     assert sections[0]["rows"][0]["printed"] == MACS_IN_G
-    # a number of another unit than the column is wrong
-    wrong = table(csv_of(*rows, '"llama2-7b,T=1024",macs,7.04'), name="mine.csv")
-    assert verdicts(wrong) == ["reproduced"] * 2 + ["no rule found"]
+    # a number of another unit than the column is named
+    _, others, _ = wrong = table(csv_of(*rows, '"llama2-7b,T=1024",macs,7.04'), name="mine.csv")
+    assert verdicts(wrong) == ["reproduced"] * 2 + ["explained"]
+    assert "; 7.04G (llama2-7b,T=1024) should be 7.04T." in others[0]["below"][-1]
     _, sections, _ = table(csv_of(*rows), "--find-rule", name="mine.csv")
     assert sections[0]["rows"][0]["prints"] == 2
 
@@ -983,8 +984,8 @@ def test_review_says_what_each_column_holds(table):
     lines = [f'{n},"llama2-7b,T={n}",{text},6.7B' for n, text in numbers]
     right = rounded(macs_at(BOTH[2]))
     expected = (
-        f"For a review: FLOPs: all 4 hold MACs, {cut(macs_at(TELL[0]))} ({TELL[0]}) cut off; of these "
-        f"{wrong} ({BOTH[2]}) should be {right}; parameters: all 4 reproduced."
+        f"For a review: FLOPs: 3 of 4 hold MACs, 1 of 4 printed by no rule, {cut(macs_at(TELL[0]))} ({TELL[0]}) cut "
+        f"off; {wrong} ({BOTH[2]}) should be {right}; parameters: all 4 reproduced."
     )
     text = csv_of(*lines, header="name,target,flops,params")
     assert table(text, name="mine.csv")[1][0]["below"][-1] == expected
@@ -1136,13 +1137,32 @@ def test_review_names_all_wrong_numbers(table):
     wrong = [(n, rounded(macs_at(n) * 102 // 100)) for n in TELL]
     right = [(n, rounded(macs_at(n))) for n in BOTH]
     (below,) = (one for one in table(flops_column(*right, *wrong), name="mine.csv")[1][0]["below"] if "review" in one)
-    assert "FLOPs: all 8 hold MACs; of these " in below and "more" not in below
+    assert "FLOPs: 4 of 8 hold MACs, 4 of 8 printed by no rule; " in below and "more" not in below
     for n, text in wrong:
         assert f"{text} (llama2-7b,T={n}) should be {rounded(macs_at(n))}" in below
     # a number near to the cost of its own column does not hold the other
     near = (TELL[0], rounded(2 * macs_at(TELL[0]) * 102 // 100))
     (below,) = (one for one in table(flops_column(*right, near), name="mine.csv")[1][0]["below"] if "review" in one)
     assert "FLOPs: 4 of 5 hold MACs, " in below
+
+
+def test_number_as_headed_in_a_column_of_another_cost_is_named(table):
+    """A doubled number of MACs is right by the head FLOPs, and wrong in its column."""
+    doubled = (TELL[0], rounded(2 * macs_at(TELL[0])))
+    right = [(n, rounded(macs_at(n))) for n in BOTH]
+    _, sections, _ = answer = table(flops_column(*right, doubled), name="mine.csv")
+    assert verdicts(answer) == ["explained"] * 5
+    (below,) = (one for one in sections[0]["below"] if "review" in one)
+    meant = f"{doubled[1]} (llama2-7b,T={doubled[0]}) should be {rounded(macs_at(doubled[0]))}"
+    assert f"FLOPs: 4 of 5 hold MACs, 1 of 5 holds FLOPs; {meant}." in below
+
+
+@pytest.mark.parametrize("unit", "MGP")
+def test_number_in_another_unit_is_named(table, unit):
+    right = f"{macs_at(TELL[0]) / 10**12:.3f}"
+    _, sections, _ = answer = table(csv_of(f'"llama2-7b,T={TELL[0]}",macs,{right}{unit}'), name="mine.csv")
+    assert verdicts(answer) == ["explained"]
+    assert f"{right}{unit} (llama2-7b,T={TELL[0]}) should be {right}T." in sections[0]["below"][-1]
 
 
 @pytest.mark.parametrize("rows, by_chance", [(4, True), (7, True), (8, False)])
