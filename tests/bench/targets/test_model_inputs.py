@@ -55,7 +55,11 @@ MODELS = {
         {"audio": 2, "batch_size": 3},
         {"input_values": (3, 2 * 16000)},
     ),
-    "wave-of-a-codec": (config("encodec", "EncodecModel"), {}, {"input_values": (1, 1, 24000)}),
+    "wave-of-a-codec": (
+        config("encodec", "EncodecModel", num_filters=4, hidden_size=16, codebook_size=16, codebook_dim=16),
+        {},
+        {"input_values": (1, 1, 24000)},
+    ),
     "spectra-as-channels": (
         config("whisper", "WhisperModel", **SPEECH, num_mel_bins=11, max_source_positions=17),
         {"seq_len": T},
@@ -421,7 +425,14 @@ def test_image_size_that_runs_is_found(count):
 
 @pytest.mark.filterwarnings("ignore:Initializing zero-element")
 def test_configuration_that_runs_with_no_image_is_named(count):
-    content = config("lw_detr", "LwDetrForObjectDetection", d_model=32, decoder_layers=1, projector_scale_factors=[])
+    backbone = dict(
+        model_type="lw_detr_vit", hidden_size=24, num_hidden_layers=1, num_attention_heads=2, window_block_indices=[0],
+        out_indices=[1],
+    )  # fmt: skip
+    content = config(
+        "lw_detr", "LwDetrForObjectDetection", d_model=32, decoder_layers=1, num_queries=5, group_detr=1,
+        projector_scale_factors=[], backbone_config=backbone,
+    )  # fmt: skip
     with pytest.raises(
         UserCodeError, match=r"^transformers itself does not run this configuration, with inputs of \d+ "
     ):

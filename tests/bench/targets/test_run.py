@@ -176,7 +176,7 @@ def test_saved_models_have_a_loader():
         run_isolated(f"{__name__}:facts", code=["net.pt2"])
 
 
-def test_a_kernel_of_triton_needs_a_gpu(tmp_path, monkeypatch):
+def test_a_kernel_of_triton_needs_a_gpu(warm, tmp_path, monkeypatch):
     """Triton says that there are 0 active drivers; the exit code is that of an environment that cannot."""
     (tmp_path / "launched.py").write_text(
         "import torch\nclass Net(torch.nn.Module):\n    def forward(self, x):\n"
