@@ -21,7 +21,7 @@ LLAMA3 = {
 }  # fmt: skip
 DELTA = dict(
     linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=6, linear_value_head_dim=5,
-    linear_conv_kernel_dim=4, num_hidden_layers=4,
+    linear_conv_kernel_dim=4, num_hidden_layers=3, full_attention_interval=3,
 )  # fmt: skip
 GLM_EXPERTS = dict(
     n_routed_experts=8, num_experts_per_tok=2, n_shared_experts=1, moe_intermediate_size=16, first_k_dense_replace=1,
