@@ -1,6 +1,6 @@
 """Random programs, einsums, convolutions and modules against independent counts.
 
-The environment variable PROGRAMS=2000 tries as many new examples of each (make nightly); without it the same 200 run.
+The environment variable PROGRAMS=2000 tries as many new examples of each (make nightly); without it the same 100 run.
 The reference for elementwise programs runs them in numpy on arrays of element indices, and checks whether a sum adds
 products of different elements of both operands.
 """
@@ -22,7 +22,7 @@ from tests.bench.contractions.function_modules import Calls, module
 
 PROGRAMS = int(os.environ.get("PROGRAMS", 0))
 search = settings(
-    max_examples=PROGRAMS or 200, deadline=None, derandomize=not PROGRAMS, suppress_health_check=list(HealthCheck)
+    max_examples=PROGRAMS or 100, deadline=None, derandomize=not PROGRAMS, suppress_health_check=list(HealthCheck)
 )
 DEVICE = st.sampled_from(["cpu", "meta"])
 
@@ -270,7 +270,7 @@ def modules(draw, d, depth=2):
     return nn.Sequential(*children, *children[:shared]), sum(macs) + sum(macs[:shared])
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(data=st.data(), d=st.sampled_from([3, 4, 7]), device=DEVICE)
 def test_random_module_is_the_sum_of_its_parts(data, d, device):
     model, macs = data.draw(modules(d))
