@@ -109,13 +109,6 @@ def test_habits_of_torchinfo():
         hc.count(model)
 
 
-def test_options_of_summary_are_refused_by_name():
-    with pytest.raises(TypeError, match="^Net takes no depth; hc.summary has depth$"):
-        hc.count(Net(), X, depth=1)
-    with pytest.raises(TypeError, match=r"^Net takes no input_data; .*hc.count\(model, x\)$"):
-        hc.count(Net(), input_data=X)
-
-
 class Device(nn.Module):
     def forward(self, x, device=None, **more):
         return x @ x.T
@@ -254,6 +247,8 @@ LARGE = nn.Linear(2**10, 1730, bias=False), (2**10, 2**10)
     ("2G", True), ("1.8 GMACs", True), ("1.8 GMAC", True), ("1.8B", True), ("1.8e9", True), ("1.814 billion", True),
     ("3.6 GFLOPs", True), ("3.628 GFLOPs", True), ("1814036480", True), ("1,814,036,480", True), (1814036480, True),
     (1814036480.0, True), ("2**20 * 1730", True), ("1814036480 MACs", True),
+    ("1.8g", True), ("1.8 GMult-adds", True), ("1.81 GMAdds", True), ("1.8gmacs", True), ("1.8 Gmultadds", True),
+    ("3.6 gflops", True), ("1,814m", True), ("1.9g", False), ("1.9 GMult-Adds", False), ("1.8 gflops", False),
     ("1.7G", False), ("1.80G", False), ("1.9G", False), ("1.82G", False), ("1.815G", False), ("1.8M", False),
     ("1.8T", False), ("1.8 GFLOPs", False), ("3.7 GFLOPs", False), ("1814036481", False), (1814036479, False),
     (1.8e9, False), ("1,814,036,479", False), ("1.81403G", False), ("2**20 * 1731", False), ("1814036479 MACs", False),
@@ -313,7 +308,7 @@ def test_configurations_have_names(tmp_path, monkeypatch, warm):
 
 
 @pytest.mark.parametrize("name", ["moh:h=4,K=2,s=1,d_m=8,T=3", "moh-vit-s-75", "moa-8K8E128D", "mha:h=2,d_m=8,T=3"])
-def test_name_has_the_active_parameters_of_its_closed_form(name, tmp_path):
+def test_name_has_the_active_parameters_of_its_closed_form(name, tmp_path, warm):
     assert main(["lock", name, "-o", str(tmp_path / "a.lock")]) == 0
     found = hc.lock(name)
     assert found.active_params == Case.of(*read(name)).ledger.active_params is not None
@@ -647,7 +642,7 @@ def test_count_by_a_path_names_what_has_it(path):
     assert "\n" not in str(caught.value) and ("did you mean proj?" in str(caught.value)) == (path == "prooj")
 
 
-@pytest.mark.parametrize("size, types", [(5, None), ("1,3", None), ((B, 1.5), None), ((B, D), [torch.long] * 2)])
+@pytest.mark.parametrize("size, types", [(5, None), ("1,3", None), ((B, D), [torch.long] * 2)])
 def test_wrong_sizes_raise(size, types):
     with pytest.raises(ValueError, match=r"^input_size=[^\n]*: give \(1, 3, 224, 224\)"):
         hc.count(Net(), input_size=size, dtypes=types)
@@ -661,21 +656,6 @@ def test_expected_macs_are_an_integer():
     for wrong in (MACS + 0.5, float("nan"), float("inf"), True, Fraction(MACS), None):
         with pytest.raises(TypeError, match="^expected=[^\n]*: give an integer or an expression$"):
             hc.assert_macs(Net(), X, expected=wrong)
-
-
-@pytest.mark.parametrize("text, holds", [
-    ("1.2g", True), ("1.2G", True), ("1.2 GMult-adds", True), ("1.20 GMAdds", True), ("1.2gmacs", True),
-    ("1.2 Gmultadds", True), ("2.4 gflops", True), ("2.4GFLOPs", True), ("1,200m", True), ("1.3g", False),
-    ("1.3 GMult-Adds", False), ("1.2 gflops", False),
-])  # fmt: skip
-def test_units_have_any_letters(text, holds):
-    with torch.device("meta"):
-        model, x = nn.Linear(3000, 4000, bias=False), torch.ones(100, 3000)
-    if holds:
-        hc.assert_macs(model, x, expected=text)
-    else:
-        with pytest.raises(AssertionError, match="1,200,000,000 multiply-accumulates, expected"):
-            hc.assert_macs(model, x, expected=text)
 
 
 def test_advice_fits_what_the_module_takes():
