@@ -64,7 +64,7 @@ FAMILIES = {
     "qwen3_moe": ("Qwen3MoeForCausalLM", {**BASE, **EXPERTS}),
     "qwen3_next": ("Qwen3NextForCausalLM", {**BASE, **SHARED, **DELTA}),
     "gemma": ("GemmaForCausalLM", BASE),
-    "gemma2": ("Gemma2ForCausalLM", {**BASE, **WINDOW, "num_hidden_layers": 4}),
+    "gemma2": ("Gemma2ForCausalLM", {**BASE, **WINDOW, "num_hidden_layers": 2}),
     "gemma3_text": ("Gemma3ForCausalLM", {**BASE, **WINDOW, "num_hidden_layers": 7}),
     "gpt_oss": ("GptOssForCausalLM", {**BASE, **LOCAL, **WINDOW, "num_hidden_layers": 4}),
     "deepseek_v2": ("DeepseekV2ForCausalLM", {**BASE, **LATENT, "topk_method": "greedy"}),
