@@ -37,7 +37,7 @@ def folder(tmp_path, monkeypatch, warm):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(store, "_FOUND", {})
     (tmp_path / "plain.json").write_text(
-        json.dumps({"model_type": "llama", "architectures": ["LlamaForCausalLM"], **BASE})
+        json.dumps({"model_type": "llama", "architectures": ["LlamaForCausalLM"], **BASE, "num_hidden_layers": 2})
     )
     (tmp_path / "window.json").write_text(json.dumps(config("mistral")))
     return tmp_path
@@ -108,8 +108,8 @@ def test_stored_closed_forms_are_compared_without_a_count(folder, capsys, monkey
     monkeypatch.setattr("headcount.bench.counting.count.run_isolated", None)
     words = ["wide.json", "plain.json", "--seq-len", "16", "--counter", "closed-form"]
     code, found = table(compare, capsys, *words, name="compare-kind")
-    # three matrices of 45 more units in three layers
-    assert code == 0 and found["rows"][-1]["amounts"]["exact"]["difference"] == 3 * 3 * 24 * 45 * 16
+    # three matrices of 45 more units in two layers
+    assert code == 0 and found["rows"][-1]["amounts"]["exact"]["difference"] == 2 * 3 * 24 * 45 * 16
 
 
 def test_configuration_without_closed_form_is_counted(folder, capsys, monkeypatch):
@@ -119,7 +119,7 @@ def test_configuration_without_closed_form_is_counted(folder, capsys, monkeypatc
     monkeypatch.setattr("headcount.bench.closed_form.case.find_closed_form", refuse)
     words = ["plain.json,intermediate_size=77", "plain.json", "--seq-len", "16", "--counter", "closed-form"]
     code, found = table(compare, capsys, *words, name="compare-kind")
-    assert code == 0 and found["rows"][-1]["amounts"]["exact"]["difference"] == 3 * 3 * 24 * 45 * 16
+    assert code == 0 and found["rows"][-1]["amounts"]["exact"]["difference"] == 2 * 3 * 24 * 45 * 16
 
 
 def test_largest_context_is_the_last_that_fits(folder, capsys):
