@@ -101,7 +101,7 @@ def total(table, names):
     return sympy.sympify(table["rows"][-1]["text"], locals={name: symbol(name) for name in names})
 
 
-@pytest.mark.parametrize("kind, names", [("deepest", "Tdk"), ("deepest", "k"), ("chosen", "Tdk"), ("chosen", "Tk")])
+@pytest.mark.parametrize("kind, names", [("deepest", "dk"), ("deepest", "k"), ("chosen", "Tdk"), ("chosen", "Tk")])
 def test_points_stay_where_the_module_can_be_built(kind, names):
     _, table = run_derive(",".join(names), "mine.py:limited", "--set", f"kind={kind}")
     T, d, k = (symbol(name) if name in names else size for name, size in (("T", 8), ("d", 12), ("k", 4)))
