@@ -127,14 +127,6 @@ def test_rates_are_dense():
         assert one.address.startswith("https://") and one.bytes_per_s > 1e11
 
 
-def test_missing_dtype_is_an_error():
-    HARDWARE["v100"].check("float16")
-    with pytest.raises(
-        UsageError, match="V100 SXM2 states no rate of .bfloat16.; choose from float16, float32, float64$"
-    ):
-        HARDWARE["v100"].check("bfloat16")
-
-
 OPTIONAL = ("memory_bytes", "multiprocessors", "link_bytes_per_s", "bridge_bytes_per_s", "node_cards")
 
 

@@ -6,7 +6,7 @@ from math import prod
 
 import pytest
 
-from headcount.bench.accounts import ACCOUNTS, Assumptions, values
+from headcount.bench.accounts import Assumptions, values
 from headcount.bench.card_times import kernels_of
 from headcount.bench.closed_form.case import ConfigurationCase
 from headcount.bench.closed_form.derivation import derive
@@ -149,7 +149,3 @@ def test_step_has_the_other_operations_of_a_pass_over_one_token(kind, case_of):
     counted = count(case.target, columns=["decode_macs"], given=GIVEN, roots={})
     assert any(counted.other_flops.values())
     assert prices.other_flops(case.step(1), prices.PRICES) == counted.other_flops
-
-
-def test_columns_of_a_count_are_those_of_presets():
-    assert set(COLUMNS) <= set(ACCOUNTS)

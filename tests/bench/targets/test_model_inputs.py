@@ -34,6 +34,13 @@ CODED = dict(
 VIDEO = {**VISION, "num_frames": 3, "tubelet_size": [1, 7, 7], "image_size": 21}
 
 
+def executed_flops(built):
+    """Return the FLOPs that torch's counter finds in a run of a built model."""
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
+        built.module.requires_grad_(False)(**built.kwargs)
+    return counter.get_total_flops()
+
+
 def config(kind, name, **fields):
     """Return a configuration of a small model."""
     return {"model_type": kind, "architectures": [name], **fields}
@@ -167,9 +174,7 @@ OTHER_COUNTER = [
 def test_count_equals_flop_counter(tmp_path, name, count):
     content, lengths, _ = MODELS[name]
     built = build_from_config(write(tmp_path, content), {}, lengths, {}, "float32", "cpu")
-    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
-        built.module.requires_grad_(False)(**built.kwargs)
-    assert 2 * count(content, lengths=lengths).macs == counter.get_total_flops()
+    assert 2 * count(content, lengths=lengths).macs == executed_flops(built)
 
 
 def test_missing_image_size_is_noted(tmp_path):
@@ -395,9 +400,7 @@ def test_inputs_that_a_model_needs_are_found(tmp_path, count, name):
     assert all(f"--input {key}={','.join(map(str, shape))}:" in note for key, shape in shapes.items())
     given = {key: torch.ones(shape, dtype=torch.bool if "mask" in key else None) for key, shape in shapes.items()}
     built = build_from_config(write(tmp_path, content), {}, lengths, given, "float32", "cpu")
-    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
-        built.module.requires_grad_(False)(**built.kwargs)
-    assert 2 * found.macs == counter.get_total_flops()
+    assert 2 * found.macs == executed_flops(built)
     texts = tuple(f"{key}={','.join(map(str, shape))}" for key, shape in shapes.items())
     texts = tuple(f"{text}:bool" if "mask" in text else text for text in texts)
     assert count(content, lengths=lengths, inputs=texts).macs == found.macs
@@ -468,9 +471,7 @@ def test_images_that_a_model_requires_are_placed(tmp_path, count, name):
     built = build_from_config(path, {}, lengths, {}, "float32", "cpu")
     assert built.kwargs["pixel_values"].shape == shape and (built.kwargs["input_ids"] == 52).sum() == places
     assert any("is 52, the last token: the configuration names none; --set" in note for note in built.notes)
-    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
-        built.module.requires_grad_(False)(**built.kwargs)
-    assert 2 * count(content, lengths=lengths).macs == counter.get_total_flops()
+    assert 2 * count(content, lengths=lengths).macs == executed_flops(built)
     with pytest.raises(UserCodeError, match=f"--seq-len {places}: 1 {'image' if name == 'image' else 'video'} of "):
         build_from_config(path, {}, {"seq_len": places}, {})
     field = "image_token_index" if name == "image" else "video_token_index"
@@ -489,9 +490,7 @@ def test_mask_of_places_without_a_token(tmp_path, count):
     with pytest.raises(UserCodeError, match="--seq-len 4: 1 image of 4 tokens: the least is 5"):
         build_from_config(path, {}, {"seq_len": 4}, {})
     built = build_from_config(path, {}, {"seq_len": T}, {}, "float32", "cpu")
-    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
-        built.module.requires_grad_(False)(**built.kwargs)
-    assert 2 * count(content, lengths={"seq_len": T}).macs == counter.get_total_flops()
+    assert 2 * count(content, lengths={"seq_len": T}).macs == executed_flops(built)
 
 
 class Spectra(torch.nn.Module):
