@@ -64,13 +64,20 @@ def judge_files(args: Namespace) -> tuple[list[Table], str]:
             else:
                 judged.append(_judged(table, models))
         except ValueError as error:
-            lines = sorted(str(error).split("\n"), key=_line_number)
+            lines = _advised_once(sorted(str(error).split("\n"), key=_line_number))
             raise UsageError("\n".join(f"{path}: {line}" for line in lines)) from None
     if args.find_rule:
         return [rules for rules, _ in tried], " ".join(sentence for _, sentence in tried)
     verdicts = [row.verdict for table in judged for row in table.rows]
     advice = "; --find-rule tries all rules" if "no rule found" in verdicts else ""
     return [*judged], f"{count_verdicts(verdicts, 'printed figure')}{advice}."
+
+
+def _advised_once(errors: Sequence[str]) -> list[str]:
+    """Return errors, of which an advice that several have stands behind the last of them."""
+    parts = [error.partition("; ") for error in errors]
+    last = {advice: at for at, (*_, advice) in enumerate(parts)}
+    return ["".join(part) if last[part[2]] == at else part[0] for at, part in enumerate(parts)]
 
 
 def _line_number(text: str) -> int:

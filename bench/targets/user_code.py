@@ -135,21 +135,31 @@ def check_target(spec: str) -> None:
 
 def find_model(name: str, packages: Sequence[str]) -> str:
     """Return how to name a function that an installed package has in its ``models`` and not itself, with an input;
-    empty where there is none.
+    empty where there is none. The name is the function's or as papers write it: ResNet-50.
 
     The text of its files is read, and none of them is imported.
     """
     for package in packages:
-        init = _find_module(package, sys.path) if name.isidentifier() and package.isidentifier() else None
-        if not init or init.name != "__init__.py" or re.search(rf"\b{name}\b|import \*", _text(init)):
+        init = _find_module(package, sys.path) if package.isidentifier() else None
+        if not init or init.name != "__init__.py" or re.search(rf"\b{re.escape(name)}\b|import \*", _text(init)):
             continue
-        definition = re.compile(rf"^def {name}\(", re.MULTILINE)
-        if any(definition.search(_text(file)) for file in sorted((init.parent / "models").rglob("*.py"))):
-            named = IMAGE_SIDE.search(name)
+        if found := _functions(init.parent / "models").get(_letters(name)):
+            named = IMAGE_SIDE.search(found)
             other = "" if named else " unless the paper says another size"
             side = named[1] if named else "224"
-            return f"write {package}.models:{name}; its input is --input 1,3,{side},{side}{other}"
+            return f"write {package}.models:{found}; its input is --input 1,3,{side},{side}{other}"
     return ""
+
+
+@cache
+def _functions(folder: Path) -> dict[str, str]:
+    """Return the functions that the files below a folder define, by their letters and digits."""
+    texts = map(_text, sorted(folder.rglob("*.py")))
+    return {_letters(name): name for text in texts for name in re.findall(r"^def (\w+)\(", text, re.MULTILINE)}
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def _text(file: Path) -> str:

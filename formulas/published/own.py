@@ -54,6 +54,8 @@ LENGTHS = (
 LONGEST = 2**24
 """The longest sequence: more tokens are those of a training run."""
 _SIDE = re.compile(r"(\d+)(?:²|\^2|p|px| px)?|(\d+) ?[×x] ?\2")
+OTHER_TARGETS = ("layer", "network", "net", "architecture", "arch", "backbone")
+"""Columns of targets where none is headed target, model or method."""
 TEXTS = ("name", "input", "note")
 """Columns that are the fields of a row, as in TOML, and print no number."""
 NEAR = 0.77
@@ -253,8 +255,13 @@ def _split_lines(text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _columns(header: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the name and the unit of each column; beside a column "target" that of models has names to print."""
+    """Return the name and the unit of each column; beside a column "target" that of models has names to print, and
+    without both the first of OTHER_TARGETS is the target."""
     columns = [_column(head) for head in header]
+    names = [name for name, _ in columns]
+    others = [at for at, name in enumerate(names) if name in OTHER_TARGETS]
+    if others and "target" not in names:
+        columns[others[0]] = ("target", "")
     heads = [head.strip().lower() for head in header]
     if "target" in heads:
         columns = [

@@ -611,6 +611,8 @@ def test_all_wrong_cells_are_named_at_once(table):
     assert (code, sections) == (2, []) and err.count("error:") == 1
     lines = [text.partition("mine.csv: ")[2] for text in err.splitlines() if "mine.csv" in text]
     assert lines == sorted(lines)
+    twice = table(csv_of("none,params,7B", "any,params,7B"), name="mine.csv")[2]
+    assert "line 2: unknown target 'none'\n" in twice and "line 3: unknown target 'any'; a preset" in twice
     for line, text in {
         2: "printed 'six' is no number", 3: "2 cells", 4: "unknown target 'llama2-7'; a preset (did you mean llama2-7b",
         5: "unknown quantity 'parms'; did you mean params?",
@@ -629,6 +631,8 @@ MACS_IN_G = f"{LLAMA_MACS[1024] / 10**9:.0f}"
     "wide.csv": f'params (B),model,MACs (G)\n6.74,"llama2-7b,T=1024",{MACS_IN_G}',
     "bare.csv": f'Method,macs,#param.\nllama2-7b,T=1024,B=1,{MACS_IN_G}G,6.74B',
     "words.csv": f'Model,MAC,Parameter\nllama2-7b,T=1024,{MACS_IN_G}G,6.74B',
+    "layers.csv": f'Layer,macs,params\n"llama2-7b,T=1024",{MACS_IN_G}G,6.74B',
+    "nets.csv": f'Backbone,Model,macs,params\nmine,"llama2-7b,T=1024",{MACS_IN_G}G,6.74B',
     "gaps.csv": f'model,macs,params\n"llama2-7b,T=1024",{MACS_IN_G}G,\n\nllama2-7b,,6.74B',
     "paper.md": f'# A\n\n| Model | MACs [G] | #Params |\n|:--|--:|---|\n| **llama2-7b,T=1024** | {MACS_IN_G} | 6.74B |',
 }.items())  # fmt: skip
@@ -939,6 +943,9 @@ def test_model_of_a_library_is_found(table, library, capsys, target, what):
     assert code == 2 and f"line 2: {what}; {advice}" in err
     assert main(["count", target]) == 2
     assert f"write zoo.models:{name}; its input is --input 1,3,{side},{side}{more}\n" in capsys.readouterr().err
+    # as papers write it
+    as_printed = target.replace(name, name.title().replace("_", "-"))
+    assert f"; {advice}" in table(csv_of(f"{as_printed},params,29M"), name="mine.csv")[2] or ":" in target
     # a name of the package itself is one, and a name that is nowhere has the general advice
     assert "zoo:create would run installed code" in table(csv_of("zoo:create,params,29M"), name="mine.csv")[2]
     assert "zoo.models" not in table(csv_of("swin_large,params,29M"), name="mine.csv")[2]

@@ -95,7 +95,7 @@ def test_dtype_casts_weights_and_inputs():
 
 
 def test_lengths_of_a_function_raise():
-    with pytest.raises(UserCodeError, match=r"--seq-len, --images: of a preset"):
+    with pytest.raises(UserCodeError, match="--seq-len: make has no parameter seq_len or T; --input"):
         build("make", lengths={"seq_len": 7, "images": 1})
 
 
