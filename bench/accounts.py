@@ -107,7 +107,7 @@ class Account:
         head: heading of the column.
         statements: keys of STATEMENTS.
         of_heads: whether the ideal form changes it.
-        in_bytes: keys of Assumptions.bytes_each whose numbers the value measures; the column's unit states their bytes.
+        in_bytes: keys of Assumptions.bytes_each whose numbers the value measures.
         needs: assumptions without a default.
         of_counts: whether the function takes a Count too.
         of_runs: whether it takes a Count alone.
@@ -136,14 +136,12 @@ class Account:
         """Whether the function takes a closed form alone."""
         return not (self.of_counts or self.of_runs)
 
-    def column(self, given: Assumptions) -> Column:
-        """Return the column for these assumptions."""
+    def column(self, given: Assumptions | None = None) -> Column:
+        """Return the column; where no note states the bytes of a number, its unit states those ``given``."""
         of = "bytes" if self.in_bytes else "MACs" if "MACs" in self.head else ""
-        of_run = given.has_run_types and self.in_bytes == ACTIVATION
-        sizes = {None} if of_run else {given.bytes_each[kind] for kind in self.in_bytes}
-        unit = "bytes" if sizes else ""
-        if len(sizes) == 1 and (size := sizes.pop()) is not None:
-            unit = f"bytes, {float(size):g} each"
+        sizes = {given.bytes_each[kind] for kind in self.in_bytes} if given else set()
+        each = f", {float(sizes.pop()):g} each" if len(sizes) == 1 else ""
+        unit = f"bytes{each}" if self.in_bytes else ""
         options = {"kind": "int", "width": 14, "of": of, "unit": unit, **self.options}
         return Column(self.value.__name__, self.head, **options)
 
@@ -180,10 +178,14 @@ STATEMENTS = {
     "recompute": "Recomputed: every repeated layer keeps only its input, and runs once more in the backward pass.",
     "state": "Training state, bytes per trained parameter, {recipe}; a frozen one has weights only.",
     "saved": (
-        "Saved bytes: measured, live after the forward pass of {model}: what autograd keeps, the "
+        "Saved bytes: measured, live after the forward pass of the model: what autograd keeps, the "
         "output, and what routers keep for their losses{types}."
     ),
-    "peak": "Peak bytes: what {model} allocates, as executed{types}.",
+    "peak": (
+        "Peak bytes: the most live at once of what the model allocates, as executed{types}: activations, and in a "
+        "training step the gradients of activations and weights; no weights, inputs or optimizer state."
+    ),
+    "layers": "Measured implementations of layers: {layers}.",
     "moved": "Bytes moved: what each operation of the run reads and writes, in the types of its tensors.",
     "time": "Times on {card} are not measured. {fitted}",
     "prices": "Operations without multiply-accumulates, in no MACs. {prices}",
@@ -511,7 +513,7 @@ def state_bytes(trained: int, frozen: int, given: Assumptions) -> int:
 
 @Account("saved\nactivations", "saved", in_bytes=ACTIVATION)
 def saved_bytes(case: Case, given: Assumptions) -> int:
-    """Return the bytes of activations that the forward pass of the reference leaves for the backward pass."""
+    """Return the bytes of activations that the forward pass leaves for the backward pass."""
     found = case.activation_bytes("saved_bytes", _activation_bytes(given))
     return _measure(case, given).saved_bytes if found is None else found
 
@@ -536,14 +538,14 @@ def _check_repeats(case: Case) -> None:
 
 @Account("forward\npeak", "peak", in_bytes=ACTIVATION)
 def peak_forward_bytes(case: Case, given: Assumptions) -> int:
-    """Return the most bytes that are live at once in a forward pass of the reference implementation."""
+    """Return the most bytes that are live at once in a forward pass."""
     found = case.activation_bytes("peak_forward_bytes", _activation_bytes(given))
     return _measure(case, given, training=False).peak_bytes if found is None else found
 
 
 @Account("training\npeak", "peak", in_bytes=ACTIVATION)
 def peak_training_bytes(case: Case, given: Assumptions) -> int:
-    """Return the most bytes that are live at once in a training step of the reference implementation."""
+    """Return the most bytes that are live at once in a training step, gradients included."""
     return _measure(case, given).peak_bytes
 
 
@@ -633,11 +635,27 @@ def read_prices(path: str | Path) -> dict[str, int]:
     return {**prices.PRICES, **found}
 
 
-def statement(names: Sequence[str], given: Assumptions, model: str = "the reference implementation") -> str:
-    """Return the assumptions of the accounts ``names`` as text; activations are measured of ``model``."""
+def measured_layers(names: Sequence[str], cases: Iterable["Case | Count"]) -> list[str]:
+    """Return the implementations of layers whose activations the accounts ``names`` measure, as "mha fused"."""
+    if not any({"saved", "peak"} & {*ACCOUNTS[name].statements} for name in names):
+        return []
+    configs = dict.fromkeys(case.config for case in cases if isinstance(case, Case) and case.config.has_module)
+    try:
+        from headcount.bench.peaks import implementations
+
+        return list(dict.fromkeys(one for config in configs for one in implementations(config)))
+    except ModuleNotFoundError:
+        # nothing is measured without torch
+        return []
+
+
+def statement(names: Sequence[str], given: Assumptions, layers: Sequence[str] = ()) -> str:
+    """Return the assumptions of the accounts ``names`` as text, with what measured_layers returns of their cases."""
     keys = {key for name in names for key in ACCOUNTS[name].statements}
     if "context" in keys and given.window is not None:
         keys.add("step window")
+    if layers:
+        keys.add("layers")
     text = " ".join(text for key, text in STATEMENTS.items() if key in keys).format(
         context=given.context or "as many as the input has",
         generate=given.generate or "as many as the context",
@@ -645,7 +663,7 @@ def statement(names: Sequence[str], given: Assumptions, model: str = "the refere
         window=given.window or "its window's",
         recipe=f"{given.optimizer}: {' + '.join(f'{size} {what}' for what, size in RECIPES[given.optimizer].items())}",
         prices=prices.statement(given.prices),
-        model=model,
+        layers=", ".join(layers),
         types=", in the types of its tensors" if given.has_run_types else "",
         rule=f"{given.rule}: {CONVENTIONS[given.rule].about}".rstrip(".") if given.rule else "",
         tokens="the input's" if given.tokens is None else f"{given.tokens:,}",

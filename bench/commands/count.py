@@ -126,7 +126,7 @@ def _survey(args: argparse.Namespace) -> Result:
     if args.plot:
         survey.plot(args.plot, found, varied, given)
     rows = list(found.rows)
-    sentence = survey.sentence(rows, args.columns, given, args.flops) + _citation(args, [row.case for row in rows])
+    sentence = survey.sentence(rows, args.columns, args.flops) + _citation(args, [row.case for row in rows])
     # files for machines keep a row for each value
     is_across = args.across and args.format not in ("json", "csv")
     printed: Table = across.across(found, args.across) if is_across else found

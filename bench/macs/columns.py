@@ -10,6 +10,7 @@ from headcount.bench.accounts import (
     Assumptions,
     check,
     ideal_statement,
+    measured_layers,
     statement,
     values,
 )
@@ -39,34 +40,29 @@ class Accounts:
         by_reason: dict[str, list[str]] = {}
         for name, reason in self.missing.items():
             by_reason.setdefault(reason, []).append(name)
-        return [f"no {', '.join(names)}: {reason}." for reason, names in by_reason.items()]
+        return [f"no {', '.join(names)}: {reason.rstrip('.')}." for reason, names in by_reason.items()]
 
     def to_json(self) -> dict[str, Any]:
         """Return the values by name, and ``missing``."""
         return {**to_json(self.values), "missing": dict(self.missing)}
 
 
-REFERENCE, MODEL = "the reference implementation", "the model"
-"""The model whose activations are measured, for a preset and for a module."""
-
-
 def with_accounts(
     table: Table,
     names: Sequence[str],
     given: Assumptions,
-    model: str = REFERENCE,
     with_ideal: bool = True,
 ) -> Table:
     """Return ``table`` with the accounts ``names`` of its rows' cases behind its columns.
 
     ``with_ideal``: where cases have ideal forms, accounts that depend on heads have a second column for the ideal form.
-    Notes give the reason for each dash, and the assumptions; activations are measured of ``model``.
+    Notes give the reason for each dash, and the assumptions.
     """
     ideal = ideal_statement(row.case for row in table.rows) if with_ideal else ""
     of_heads = [name for name in names if ideal and ACCOUNTS[name].of_heads]
     columns = [*table.columns]
     for name in names:
-        column = account_column(name, given)
+        column = account_column(name)
         columns.append(column)
         if name in of_heads:
             key, head = column.key + IDEAL, f"{column.head}\nideal"
@@ -85,7 +81,10 @@ def with_accounts(
         found |= {name + IDEAL: one for name, one in of_ideal.items()}
         missing |= {name + IDEAL: reason for name, reason in reasons.items()}
         rows.append(replace(row, accounts=Accounts(found, missing)))
-    above = [*table.above, *filter(None, (statement(names, given, model), ideal))]
+    cases = [row.case for row in rows]
+    ideals = [case.ideal for case in cases if case.ideal] if of_heads else []
+    layers = measured_layers(names, [*cases, *ideals])
+    above = [*table.above, *filter(None, (statement(names, given, layers), ideal))]
     return replace(table, columns=columns, rows=rows, above=above)
 
 
@@ -103,9 +102,9 @@ def _closed_values(count: Count, names: Iterable[str], given: Assumptions) -> tu
         return dict.fromkeys(wanted), dict.fromkeys(wanted, str(error))
 
 
-def account_column(name: str, given: Assumptions) -> Column:
+def account_column(name: str) -> Column:
     """Return the column of an account, of rows that have ``accounts``; as one asked for, it is never hidden."""
-    return replace(ACCOUNTS[name].column(given), value=partial(_account, name), priority=0)
+    return replace(ACCOUNTS[name].column(), value=partial(_account, name), priority=0)
 
 
 def _account(name: str, row: Any) -> Any:
@@ -181,7 +180,7 @@ class MemoryRow(Row):
 def of_module(count: Count, heading: str, names: Sequence[str], given: Assumptions) -> Table[MemoryRow]:
     """Return a table of one row, with a reason for each column that is not known of a user module."""
     row = MemoryRow(count.name, count, {"model": heading})
-    return with_accounts(_memory(heading, Column("row", "model", code=True), [], [row]), names, given, MODEL, False)
+    return with_accounts(_memory(heading, Column("row", "model", code=True), [], [row]), names, given, with_ideal=False)
 
 
 def table_of(
@@ -213,8 +212,7 @@ def table_of(
     cases = [case for case in sides if isinstance(case, Case)]
     notes += dict.fromkeys(note for case in cases for note in case.notes)
     notes += filter(None, [ideal_statement(cases)])
-    model = MODEL if len(cases) < len(sides) else REFERENCE
-    return with_accounts(_memory(heading, Column("row", "model"), notes, rows), names, given, model, with_ideal=False)
+    return with_accounts(_memory(heading, Column("row", "model"), notes, rows), names, given, with_ideal=False)
 
 
 def _memory(heading: str, first: Column, notes: Sequence[str], rows: Sequence[MemoryRow]) -> Table[MemoryRow]:

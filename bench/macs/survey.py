@@ -16,7 +16,7 @@ from headcount.bench.column import Column, plural
 from headcount.bench.counting.count import count
 from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError
-from headcount.bench.macs.columns import MODEL, REFERENCE, Accounts, account_column, with_accounts
+from headcount.bench.macs.columns import Accounts, account_column, with_accounts
 from headcount.bench.output.figure import figure
 from headcount.bench.output.layout import in_flops as flops_column
 from headcount.bench.output.layout import scaled, unit_for
@@ -32,8 +32,8 @@ DEFAULT = ("params", "macs", "active_params")
 CONSTANT = ("params", "active_params")
 """Columns that no length changes."""
 RELEASED = (
-    "Released code that selects heads computes every head; TARGET,form=ideal leaves out those that a token does not "
-    "select."
+    "Released code that selects heads computes every head; the ideal form, form=ideal, leaves out those that a token "
+    "does not select."
 )
 """What a table says of rows of a model that has an ideal form."""
 
@@ -109,15 +109,24 @@ def table(
     ]
     head = "model" if args.names else "target"
     first = Column("target", head, code=not args.names, wraps=16)
-    is_run = any(isinstance(row.case, Count) for row in rows)
     title = f"{plural(len(args.target), 'target')}" + (f" by {' and '.join(varied)}" if varied else "")
-    above = list(dict.fromkeys(note for row in rows for note in row.case.notes or ()))
+    above = _notes(rows)
     if any(isinstance(row.case, Case) and row.case.ideal not in (None, row.case) for row in rows):
         above.append(RELEASED)
     above += _biases(rows)
     plain = Table("survey", title, [first, *at], rows, above=above, note_column="target")
-    found = with_accounts(plain, names, given, MODEL if is_run else REFERENCE, with_ideal=False)
+    found = with_accounts(plain, names, given, with_ideal=False)
     return replace(found, columns=[_readable(one, found.rows) if human else one for one in found.columns])
+
+
+def _notes(rows: Sequence[SurveyRow]) -> list[str]:
+    """Return the notes of all cases and counts, each once, with the targets that one is of where others lack it."""
+    targets = {row.target for row in rows}
+    by_note: dict[str, dict[str, None]] = {}
+    for row in rows:
+        for note in row.case.notes or ():
+            by_note.setdefault(note, {})[row.target] = None
+    return [note if len(named) == len(targets) else f"{', '.join(named)}: {note}" for note, named in by_note.items()]
 
 
 def _biases(rows: Sequence[SurveyRow]) -> list[str]:
@@ -127,7 +136,7 @@ def _biases(rows: Sequence[SurveyRow]) -> list[str]:
     if len({*biased.values()}) < 2:
         return []
     names = [name for name, has_bias in biased.items() if has_bias]
-    return [f"Layers of {' and '.join(names)} have biases, and the others none; TARGET,bias=0 leaves them out."]
+    return [f"Layers of {' and '.join(names)} have biases, and the others none; with bias=0 no layer has."]
 
 
 def _at(name: str, row: SurveyRow) -> int | str:
@@ -175,13 +184,13 @@ def _case(target: Any, text: str) -> Case | None:
     return None
 
 
-def sentence(rows: Sequence[SurveyRow], names: Sequence[str], given: Assumptions, in_flops: bool) -> str:
+def sentence(rows: Sequence[SurveyRow], names: Sequence[str], in_flops: bool) -> str:
     """Return the least and the greatest value of the first cost that a length changes, with their rows."""
     name = _first_cost(names or DEFAULT)
     known = [row for row in rows if row.accounts.values[name] is not None]
     if not known:
         return f"{name}: not known of any row."
-    column = account_column(name, given)
+    column = account_column(name)
     column = flops_column(column) if in_flops else column
     if column.kind == "text":
         return f"{plural(len(rows), 'row')}."

@@ -128,14 +128,14 @@ def kept_storages(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, An
         model, (args, kwargs) = copier.model(model), copier.inputs(args, kwargs)
     live = _StorageByModule(model)
     live.exclude(*tensors_of((args, kwargs)), *model.parameters(), *model.buffers())
-    with torch.enable_grad(), cache_shapes(model), live, _FusedAttention():
+    with torch.enable_grad(), cache_shapes(model), live, FusedAttention():
         out = model.train()(*args, **kwargs)
     found = list(live.storages.values())
     del out
     return found
 
 
-class _FusedAttention(TorchFunctionMode):
+class FusedAttention(TorchFunctionMode):
     """Run attention on meta as the fused operation where the CPU does, which stores no scores."""
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
@@ -163,7 +163,7 @@ def measure_activations(
     live = LiveStorage(element_bytes)
     live.exclude(*tensors_of((args, kwargs)), *model.parameters(), *model.buffers())
     with torch.set_grad_enabled(training):
-        with cache_shapes(model), live, _FusedAttention():
+        with cache_shapes(model), live, FusedAttention():
             out = model.train(training)(*args, **kwargs)
         saved = live.live_bytes
         if training:

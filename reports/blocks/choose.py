@@ -24,7 +24,7 @@ def _layers(facts: Facts) -> Table[LayerRow]:
     """Return the accounts of attention layers of width 512, one sequence, by length."""
     layers = [(name, f"{sizes} d_m={WIDTH}") for name, sizes in LAYERS.items()]
     rows = facts.result(counting.layer_accounts, layers, LENGTHS, ACCOUNTS)
-    columns = [*columns_of(LayerRow), *(account_column(name, counting.ASSUMED) for name in ACCOUNTS)]
+    columns = [*columns_of(LayerRow), *(account_column(name) for name in ACCOUNTS)]
     return Table("layers", "layers", columns, rows, note_column="layer")
 
 

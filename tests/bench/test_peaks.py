@@ -8,6 +8,7 @@ import torch
 from headcount.bench import accounts, peaks
 from headcount.bench.case import Case
 from headcount.bench.peaks import measure
+from headcount.bench.trace.memory import measure_activations
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
 from tests.cases import MODEL_FIELDS
@@ -65,7 +66,7 @@ def case_of(fields, *lengths):
 
 
 def both(case, element_bytes, device="meta"):
-    how = dict(element_bytes=element_bytes, device=device)
+    how = dict(element_bytes=element_bytes, device=device, impl="reference")
     return tuple(measure(case, training=training, **how).peak_bytes for training in (False, True))
 
 
@@ -107,7 +108,7 @@ def test_saved_bytes_are_what_autograd_saves(name):
         out = model(**inputs)
     save(out)
     expected = sum(size for address, size in storages.items() if address not in known)
-    found = measure(case, training=True, element_bytes=4).saved_bytes
+    found = measure(case, training=True, element_bytes=4, impl="reference").saved_bytes
     # the routers of MoA and MoH keep their logits and choices for the auxiliary losses
     assert found > expected if "mo" in name else found == expected
 
@@ -121,3 +122,24 @@ def test_recomputed_layers_keep_their_inputs():
     assert found.saved_bytes == 4 * ((N + 1) * B * T * d_m + 2 * T * 3 + B * T + 2 * B * T * d_m + B * T * V)
     whole = measure(case, training=True, element_bytes=4)
     assert found.saved_bytes < whole.saved_bytes and found.peak_bytes < whole.peak_bytes
+
+
+def test_layers_run_the_implementation_to_train_with():
+    B, T, d_m, E, D, K, each = 2, 64, 32, 8, 16, 2, 4
+    moa = case_of(dict(attention="moa", d_model=d_m, num_experts=E, top_k=K, head_dim=D), B, T, T)
+    mha = case_of(dict(attention="mha", d_model=d_m, num_heads=K, head_dim=D, bias=False), B, T, T)
+    found = measure(mha, training=True, element_bytes=each).saved_bytes
+    # queries, keys, values, heads' outputs and the output; a statistic of each row of scores in float32
+    assert found == each * B * T * (4 * K * D + d_m) + 4 * B * K * T
+    # no matrix for each token, and no score for each pair of tokens
+    assert measure(moa, training=True, element_bytes=each).saved_bytes < each * B * T * K * D * d_m
+    assert peaks.implementations(mha.config) == ["mha fused"]
+    assert peaks.implementations(moa.config) == ["moa grouped"]
+    assert peaks.implementations(case_of(IDEAL, 1, 7, 7).config) == ["ideal moh reference"]
+
+
+def test_training_peak_has_the_gradients_of_weights():
+    width = 1000
+    weight = torch.nn.Linear(width, width, bias=False, device="meta")
+    found = measure_activations(weight, (torch.zeros(1, width, device="meta"),), {}, training=True, element_bytes=2)
+    assert found.peak_bytes == 2 * (width**2 + width)

@@ -95,6 +95,26 @@ def test_biases_of_some_layers_are_named(words, names, capsys):
     assert names or "have biases" not in out
 
 
+def test_notes_of_measured_activations(tmp_path, monkeypatch, capsys, warm):
+    (tmp_path / "own.py").write_text("""
+from torch import nn, nonzero, ones
+class Selecting(nn.Linear):
+    cache_elements = 11
+    def forward(self, x): return super().forward(x[nonzero(x[:, 0])[:, 0].repeat(2)])
+def make(): return Selecting(5, 7), (ones(3, 5),)
+""")
+    monkeypatch.chdir(tmp_path)
+    words = [f"{MHA},T=2", f"{MOA},T=2", "own.py:make", "--names", "A", "B", "C"]
+    assert main([*words, "--columns", "peak_training_bytes", "kv_bytes", "decode_macs"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Measured implementations of layers: mha fused, moa grouped." in out
+    assert "gradients of activations and weights; no weights, inputs or optimizer state." in out
+    # the name that the row has, and sentences of the field
+    assert "C: The KV cache is as the module states it (cache_elements)." in out
+    assert "Selecting" not in out.replace("Selecting takes x", "") and "NotImplementedError" not in out
+    assert ".. " not in out and "2 each" not in out
+
+
 def test_lengths_are_columns(capsys):
     assert main([MHA, "--vary", "h=3", "--vary", "T=11,1k", "--across", "T", "--columns", "params", "macs"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
