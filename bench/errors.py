@@ -90,6 +90,17 @@ def first_sentence(text: str) -> str:
     return f"{start or sentence[: LONGEST_REASON - 3]}..."
 
 
+WITHOUT_META = re.compile(r"register_meta function for torch\.(\w+)\(\)")
+"""What torch says on meta of a function whose result has another size with other values."""
+
+
+def describe_failure(name: str, message: str) -> str:
+    """Return what an error did to a run, as text behind the name of the run: "raised NAME: the first sentence"."""
+    if found := WITHOUT_META.search(message):
+        return f"fails: the size of what torch.{found[1]} returns follows from values"
+    return f"raised {': '.join(filter(None, [name, first_sentence(message)]))}"
+
+
 def reset_warning_filters() -> None:
     """Ignore warnings under PYTHONWARNINGS=error: a warning of torch must not end a command."""
     if any(option.startswith("error") for option in sys.warnoptions):

@@ -13,11 +13,11 @@ import torch
 from headcount.bench.accounts import ACCOUNTS, Assumptions, NoAccount
 from headcount.bench.card_times import TIMES
 from headcount.bench.contractions import costs
-from headcount.bench.counting.copies import FakeWeights, on_meta, with_fake_weights
+from headcount.bench.counting.copies import META, FakeWeights, with_fake_weights
 from headcount.bench.counting.decode_step import CACHE_ELEMENTS, DecodeStep, decode_step, stated_cache
 from headcount.bench.counting.result import Count, Unknown
 from headcount.bench.counting.tools import ModuleCall, RecordedCall
-from headcount.bench.errors import first_sentence
+from headcount.bench.errors import describe_failure
 from headcount.bench.targets.user_code import Built, UserCodeError
 from headcount.bench.trace.events import Trace, tensors_in
 from headcount.bench.trace.memory import Activations, measure_activations
@@ -26,6 +26,7 @@ from headcount.models.configs.numbers import whole_bytes
 
 MAX_MASK_BYTES = 8
 """Bytes that a library takes at most for a pair of a query and a key while it makes a mask."""
+STATED_CACHE = f"The KV cache is as the module states it ({CACHE_ELEMENTS})."
 INPUT_GRADIENTS = "Gradients of floating-point inputs are in the training step, as of a layer in a larger model"
 
 
@@ -35,12 +36,14 @@ class Runs:
 
     Attributes:
         built: the module and its inputs.
+        call_on: returns them on a device.
         options: those of RecordedCall by which it was counted.
         count: its count.
         given: the assumptions of the columns.
     """
 
     built: Built
+    call_on: Callable[[str], ModuleCall]
     options: Mapping[str, Any]
     count: Count
     given: Assumptions
@@ -48,6 +51,16 @@ class Runs:
 
     def __post_init__(self) -> None:
         self.bytes_each = {kind: Fraction(size) for kind, size in self.given.bytes_each.items()}
+
+    @property
+    def place(self) -> str:
+        """Where the module runs: on meta, or where it was counted because it fails or is another there."""
+        return self.count.device if self.count.device and self.count.why_there else META
+
+    @property
+    def call(self) -> ModuleCall:
+        """The module and its inputs in that place."""
+        return self.call_on(self.place)
 
     def run(self, call: ModuleCall, backward: bool = False) -> Count:
         """Return the count of another call."""
@@ -64,7 +77,7 @@ class Runs:
     @cached_property
     def step(self) -> DecodeStep:
         """The decode step after which the context is stored."""
-        return decode_step(*on_meta(self.built.call), self.given.context, self.window)
+        return decode_step(*self.call, self.given.context, self.window)
 
     @cached_property
     def step_count(self) -> Count:
@@ -74,7 +87,7 @@ class Runs:
     @cached_property
     def forward(self) -> Count:
         """The count of a forward pass: the one that there is, or another where that has a backward pass too."""
-        return self.run(on_meta(self.built.call)) if self.options["backward"] else self.count
+        return self.run(self.call) if self.options["backward"] else self.count
 
     @cached_property
     def masked(self) -> Count:
@@ -89,7 +102,7 @@ class Runs:
     def activations(self, training: bool) -> Activations:
         """Return the bytes of activations of a training step, or of a forward pass."""
         size = None if self.given.has_run_types else self.bytes_each["other"]
-        return measure_activations(*on_meta(self.built.call), training=training, element_bytes=size)
+        return measure_activations(*self.call, training=training, element_bytes=size)
 
 
 Measure = Callable[[Runs], int | Fraction]
@@ -103,20 +116,24 @@ def measures(function: Measure) -> Measure:
 
 
 def measure_columns(
-    names: Sequence[str], built: Built, options: Mapping[str, Any], count: Count, given: Assumptions
+    names: Sequence[str],
+    built: Built,
+    call_on: Callable[[str], ModuleCall],
+    options: Mapping[str, Any],
+    count: Count,
+    given: Assumptions,
 ) -> tuple[dict[str, int | Unknown], list[str]]:
     """Return the values of the columns of ``names`` that are measured, and sentences about them.
 
     Raises UserCodeError for a window that is not the model's.
     """
-    runs = Runs(built, options, count, given)
+    runs = Runs(built, call_on, options, count, given)
     _ = runs.window
     measured = [name for name in names if name not in TIMES]
     found = {name: _measure(function, runs) for name in measured if (function := ACCOUNTS[name].measure)}
     notes: list[str] = []
     if isinstance(found.get("kv_bytes"), int):
-        stated = stated_cache(built.call[0])
-        notes += _stated_notes(stated) if stated else _cache_notes(runs.step, runs.bytes_each["cached"])
+        notes += [STATED_CACHE] if stated_cache(built.call[0]) else _cache_notes(runs.step, runs.bytes_each["cached"])
     if isinstance(found.get("training_macs"), int) and any(x.is_floating_point() for x in tensors_of(built.call[1:])):
         notes.append(INPUT_GRADIENTS)
     return found, notes
@@ -129,17 +146,11 @@ def _measure(function: Measure, runs: Runs) -> int | Unknown:
     except (UserCodeError, NoAccount) as reason:
         return Unknown(str(reason))
     except Exception as error:
-        return Unknown(f"a run on meta raised {_reason(error)}")
+        return Unknown(f"a run on {runs.place} {_failure(error)}")
     try:
         return whole_bytes(value)
     except ValueError as reason:
         return Unknown(str(reason))
-
-
-def _stated_notes(stated: Mapping[str, int]) -> Iterator[str]:
-    """Yield a sentence that the cache was not counted."""
-    classes = ", ".join(stated)
-    yield f"The KV cache is as the module states it: {CACHE_ELEMENTS} of {classes}."
 
 
 def _cache_notes(step: DecodeStep, element_bytes: Fraction) -> Iterator[str]:
@@ -182,7 +193,7 @@ def decode_bytes(runs: Runs) -> Fraction:
 @measures
 def training_macs(runs: Runs) -> int:
     """Return the MACs of a training step, without scores that fused attention computes again."""
-    count = runs.run(on_meta(runs.built.call), backward=True)
+    count = runs.run(runs.call, backward=True)
     return count.macs - sum(entry.size for entry in count.ledger if entry.kind.endswith("_recompute"))
 
 
@@ -242,7 +253,7 @@ def _macs_of_masks(runs: Runs, window: int | None, unknown: str) -> int:
     try:
         macs = costs.causal_macs(runs.masked.trace, runs.masked.run.by_event, window)
     except Exception as error:
-        raise NoAccount(f"a run with weights that have no values raised {_reason(error)}") from None
+        raise NoAccount(f"a run with weights that have no values {_failure(error)}") from None
     if macs is None:
         raise NoAccount(unknown)
     return macs
@@ -263,5 +274,5 @@ def _input_and_output(trace: Trace) -> int:
     return sum(fact.numel for fact in is_float if is_float[fact]) if all(is_float[fact] for fact in facts) else 0
 
 
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {first_sentence(str(error))}"
+def _failure(error: Exception) -> str:
+    return describe_failure(type(error).__name__, str(error))

@@ -79,7 +79,7 @@ def count(
 
     with refusals():
         _, built, (options, model, found) = build_that_runs(target, run, roots=roots)
-        measured, notes = _measure(columns, built, options, found, given) if columns else ({}, [])
+        measured, notes = _measure(columns, built, model.call_on, options, found, given) if columns else ({}, [])
     if not has_costs:
         found = found.with_values(bytes_moved=None, causal_macs=None, other_flops=None)
     if model.closed_form is not None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import headcount
 from headcount.bench.case import resolve_lengths
-from headcount.bench.errors import UsageError, first_sentence
+from headcount.bench.errors import UsageError, describe_failure
 from headcount.bench.targets.target import Target, Values, flag, is_configuration, parse_input
 from headcount.models.configs.presets import PRESETS
 from headcount.models.configs.suggest import did_you_mean
@@ -518,10 +518,9 @@ def run_user_code(
         summary = traceback.TracebackException.from_exception(error)
         # the message of an exception whose __str__ raises is replaced here
         name, message = type(error).__name__, str(summary)
-        text = ": ".join(filter(None, [name, first_sentence(message)]))
         frames = [frame for frame in summary.stack if not any(part in frame.filename for part in _HIDDEN_FRAMES)]
         if not traces_torch and frames and frames[-1] is not summary.stack[-1]:
             frames = []
         lines = ["Traceback (most recent call last):\n", *traceback.StackSummary.from_list(frames).format()]
         trace = "".join([*lines, f"{name}: {message[:LONGEST]}"]) if frames else ""
-        raise UserCodeError(f"{reason} raised {text}", trace) from error
+        raise UserCodeError(f"{reason} {describe_failure(name, message)}", trace) from error

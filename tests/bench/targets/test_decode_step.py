@@ -28,6 +28,9 @@ def caching(T=5, numbers=None):
     for layer in layers[:2]:
         layer.cache_elements = 2 * T * 7 if numbers is None else numbers
     return nn.Sequential(layers[0], nn.Linear(7, 5), layers[1]), (torch.ones(T, 5),)
+class Selecting(nn.Linear):
+    def forward(self, x): return super().forward(x[torch.nonzero(x[:, 0])[:, 0]])
+def selecting(): return Selecting(7, 3), (torch.ones(5, 7),)
 def checkpointed(): return Checkpointed(nn.Linear(5, 7), nn.Linear(7, 11)), (torch.ones(3, 5),)
 """
 
@@ -112,3 +115,11 @@ def test_cache_of_own_layers_is_what_they_state(measure_columns):
         reason = measure_columns(target, names, context=None, settings={"numbers": wrong})["kv_bytes"].reason
         assert reason == f"cache_elements of Linear must be a whole number of at least 0, not {wrong!r}"
     assert "cache_elements" in measure_columns("decoding_net.py:alone", names, context=None)["kv_bytes"].reason
+
+
+def test_module_that_fails_on_meta_is_measured_where_it_is_counted(measure_columns):
+    found = measure_columns("decoding_net.py:selecting", ["training_macs", "saved_bytes", "peak_forward_bytes"])
+    # all 5 tokens are selected, and copied before the product of 7 x 3
+    assert found["training_macs"] == 3 * 5 * 7 * 3
+    assert found["saved_bytes"] == 2 * (5 * 7 + 5 * 3)
+    assert isinstance(found["peak_forward_bytes"], int)
