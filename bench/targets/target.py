@@ -231,7 +231,9 @@ def parse_target(text: str, args: argparse.Namespace, base: Target | None = None
     options = {name: value for name in base.options() if (value := getattr(args, name, None)) is not None}
     target = replace(base, **options, **given)
     if is_layer(spec) and not {"seq_len", "tgt_len"} & {*target.lengths}:
-        raise UsageError(f"{text} needs its length; write {text},T=128")
+        needed = targets.lacking(spec, target.settings)
+        more = f" and {', '.join(needed)}" if needed else ""
+        raise UsageError(f"{text} needs its length{more}; write {text},T=128")
     ranks, rank, has_rank = target.ranks, target.rank, getattr(args, "rank", None) is not None
     if not target.plan and ranks is None and not has_rank:
         return target

@@ -16,7 +16,7 @@ from headcount.models.configs.base import ConfigError, ModelConfig
 from headcount.models.configs.make import PER_LAYER, field_types, make_config
 from headcount.models.configs.numbers import parse_float, parse_int
 from headcount.models.configs.registry import ATTENTIONS, MODELS
-from headcount.models.configs.suggest import choices
+from headcount.models.configs.suggest import choices, join_or, nearest
 
 LISTED = "headcount table --list"
 """The command that names every preset."""
@@ -132,24 +132,60 @@ def parse_overrides(name: str, words: Sequence[str]) -> dict[str, Any]:
 
 
 def parse_fields(
-    name: str, words: Sequence[str], types: Mapping[str, Any], letters: Mapping[str, str]
+    name: str,
+    words: Sequence[str],
+    types: Mapping[str, Any],
+    letters: Mapping[str, str],
+    others: Mapping[str, str] | None = None,
+    required: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Parse ``FIELD=VALUE`` or ``LETTER=VALUE`` words by the ``types`` of fields.
 
-    Raises ConfigError, with the fields and letters of what ``name`` names, for any other.
+    ``others``: further letters of the fields, which no error lists. Raises ConfigError, with the letters and fields of
+    what ``name`` names and the ``required`` fields that no word has, for any other word.
     """
-    settable = {letter: field for letter, field in letters.items() if field in types}
+    settable = {letter: field for letter, field in {**(others or {}), **letters}.items() if field in types}
+    given = {word.partition("=")[0]: word for word in words}
+    unknown = [key for key in given if settable.get(key, key) not in types]
+    if unknown:
+        lacking = {*required} - {settable.get(key, key) for key in given}
+        raise ConfigError(_unknown_fields(name, unknown, types, letters, lacking))
     values: dict[str, Any] = {}
     for word in words:
         key, equals, text = word.partition("=")
         field = settable.get(key, key)
-        if field not in types:
-            known = dict.fromkeys((*settable, *sorted(types)))
-            raise ConfigError(f"unknown field {key!r} of {name}; {choices(key, known)}; T, S and B are lengths")
         if not equals:
             raise ConfigError(f"{key} has no value; write {key}=VALUE")
         values[field] = _parse(key, text, types[field])
     return values
+
+
+def _unknown_fields(
+    name: str, unknown: Sequence[str], types: Mapping[str, Any], letters: Mapping[str, str], lacking: set[str]
+) -> str:
+    """Return an error's line: unknown fields, those that are meant, those that lack, and all with their letters."""
+    by_field = {field: letter for letter, field in letters.items() if field in types}
+    by_field |= {field: field for field in sorted(types) if field not in by_field}
+    labels = {field: label(field, letter) for field, letter in by_field.items()}
+    by_name = {letter: field for field, letter in by_field.items()} | {field: field for field in by_field}
+    meant: dict[str, None] = {}
+    for key in unknown:
+        # d is d_m where that lacks, and not D
+        begun = [field for field in by_field if field in lacking and by_field[field].startswith(key)]
+        meant |= dict.fromkeys(begun or [by_name[one] for one in nearest(key, by_name)])
+    plural = "s" if len(unknown) > 1 else ""
+    question = f"did you mean {join_or([labels[field] for field in meant])}? " if meant else ""
+    needs = ", ".join(labels[field] for field in by_field if field in lacking)
+    needs = f"it needs {needs}; " if needs else ""
+    return (
+        f"unknown field{plural} {', '.join(map(repr, unknown))} of {name}; {question}{needs}choose from "
+        f"{', '.join(labels.values())}; T, S and B are lengths"
+    )
+
+
+def label(field: str, letter: str) -> str:
+    """Return a letter with its field, where these differ."""
+    return field if letter == field else f"{letter} ({field})"
 
 
 def format_overrides(name: str, overrides: Mapping[str, Any]) -> list[str]:

@@ -18,6 +18,7 @@ from headcount.models.configs.presets import (
     PRESETS,
     format_overrides,
     format_value,
+    label,
     parse_fields,
     parse_overrides,
     preset,
@@ -126,10 +127,22 @@ def parse(spec: str, words: Sequence[str]) -> dict[str, Any]:
     """
     if not is_layer(spec):
         return parse_overrides(spec, words)
-    letters = dict(ATTENTIONS[spec].fields_by_letter)
+    others: dict[str, str] = {}
     for other in ATTENTIONS.values():
-        letters |= {letter: field for letter, field in other.fields_by_letter.items() if letter not in letters}
-    return parse_fields(f"a layer of {spec}", words, field_types(None, spec), letters)
+        others = {**other.fields_by_letter, **others}
+    letters = ATTENTIONS[spec].fields_by_letter
+    return parse_fields(f"a layer of {spec}", words, field_types(None, spec), letters, others, required(spec))
+
+
+def required(spec: str) -> list[str]:
+    """Return the fields of a layer that have no default."""
+    return [one.name for one in fields(ATTENTIONS[spec]) if one.default is MISSING]
+
+
+def lacking(spec: str, values: Mapping[str, Any]) -> list[str]:
+    """Return the fields that a layer still needs, with their letters."""
+    letters = {field: letter for letter, field in ATTENTIONS[spec].fields_by_letter.items()}
+    return [label(name, letters.get(name, name)) for name in required(spec) if name not in values]
 
 
 def read(text: str, words: Sequence[str] = ()) -> tuple[str, dict[str, Any], dict[str, int]]:
@@ -143,11 +156,6 @@ def make(spec: str, values: Mapping[str, Any]) -> AttentionConfig | ModelConfig:
     """Return the configuration of a preset or a layer with these fields. Raises ConfigError where one is missing."""
     if not is_layer(spec):
         return preset(spec, values)
-    cls = ATTENTIONS[spec]
-    letters = {field: letter for letter, field in cls.fields_by_letter.items()}
-    required = [one.name for one in fields(cls) if one.default is MISSING]
-    missing = [name for name in required if name not in values]
-    if missing:
-        names = [f"{letters[name]} ({name})" if name in letters else name for name in missing]
-        raise ConfigError(f"a layer of {spec} needs {', '.join(names)}")
+    if needed := lacking(spec, values):
+        raise ConfigError(f"a layer of {spec} needs {', '.join(needed)}")
     return make_config({"attention": spec, **values})

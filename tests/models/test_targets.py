@@ -61,6 +61,10 @@ def test_length_words_round_trip(T, S, B):
     ("moa:K=x", ["K takes a whole number, not 'x'"]),
     ("moa:K=2,T=x", ["T takes a whole number, not 'x'"]),
     ("llama3-8b,N=2", ["unknown field 'N' of llama3-8b", "num_layers"]),
+    # the letter that lacks is meant, and not one of another variant
+    ("mha:h=8,d=512", ["unknown field 'd' of a layer of mha", "did you mean d_m (d_model)?", "h (num_heads), d_h"]),
+    ("moh:h=8,k=6,d_m=512", ["unknown field 'k'", "it needs s (num_shared_heads), r (top_k);"]),
+    ("moa:Q=3,num_expert=2", ["unknown fields 'Q', 'num_expert'", "did you mean E (num_experts)?"]),
     ("lama3-8b,T=2", ["unknown preset 'lama3-8b'", "llama3-8b"]),
 ])  # fmt: skip
 def test_wrong_words_name_the_valid_ones(text, words):
