@@ -114,7 +114,7 @@ def _result(
 
 
 def _sentence(macs: int, crossed: Sequence[Any], in_flops: bool, others: Mapping[str, int]) -> str:
-    """Return the difference A - B, those of ``others`` by unit, and the number of crossovers with their letters.
+    """Return the difference A - B, those of ``others`` by unit, and each crossover by its rule, letter and size.
 
     ``crossed`` are rows of macs.compare.
     """
@@ -124,9 +124,13 @@ def _sentence(macs: int, crossed: Sequence[Any], in_flops: bool, others: Mapping
         out = f"A: as many {'FLOPs' if in_flops else 'MACs'} as B"
     out += "".join(f"; {abs(size):,} {unit} {_more(size)}" for unit, size in others.items() if size)
     if crossed:
-        found = [row.letter for row in crossed if row.counted != "no crossover"]
-        letters = ", ".join(dict.fromkeys(found))
-        out += f"; {plural(len(found), 'crossover')} ({letters})" if found else "; no crossover"
+        found: dict[str, list[str]] = {}
+        for row in crossed:
+            if row.counted != "no crossover":
+                found.setdefault(row.account, []).append(f"{row.letter} from {row.above:,}")
+        number = sum(map(len, found.values()))
+        texts = [f"{account}: {', '.join(crossings)}" for account, crossings in found.items()]
+        out += f"; {plural(number, 'crossover')} ({'; '.join(texts)})" if found else "; no crossover"
     return f"{out}."
 
 
