@@ -84,7 +84,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     how = counter_options(out)
     how.add_argument("--depth", type=COUNT, metavar="N", help="merge modules below depth N (default: 3)")
     add_operator_options(how)
-    how.add_argument("--plot", metavar="FILE", help="the share of MACs by module: .pdf, .svg or .png")
+    how.add_argument("--plot", metavar="FILE", help="MACs by module, with --vary a cost: .pdf, .svg, .png")
     column_options(out)
     add_output(out).add_argument("--cite", action="store_true", help="end with a sentence for a paper, and BibTeX")
     return out
