@@ -70,6 +70,15 @@ def table(cases: Sequence[TimingCase], hardware: Hardware) -> Table[EstimateRow]
         rows += [_row(case, spec, hardware) for spec in specs.values()]
     dense = dict.fromkeys(row.layer for row in rows if row.layer not in {case.name for case in cases})
     below = [f"{', '.join(dense)}: dense attention with which a measurement compares."] if dense else []
+    impls: dict[str, set[str]] = {}
+    for row in rows:
+        impls.setdefault(row.layer, set()).add(row.implementation)
+    if alone := [layer for layer, names in impls.items() if names == {"reference"}]:
+        below.append(
+            f"{', '.join(alone)}: the reference alone, written to be read; its times are not the least possible."
+        )
+    if any(row.which == "both" for row in rows):
+        below.append("Pass both: forward and backward.")
     return Table(
         "estimate",
         f"Estimate, not measured: {hardware.name}, batch size {', '.join(batch)}",

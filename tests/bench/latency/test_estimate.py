@@ -112,3 +112,11 @@ def test_target_is_estimated_as_it_is_counted(capsys):
         assert (own["batch_size"], own["macs"]) == (batch, batch * sequence)
         calls = [(row["layer"], row["implementation"]) for row in found]
         assert len(calls) == len(set(calls)) and ("mha-8x64", "fused") in calls
+
+
+@pytest.mark.parametrize("form, is_alone", [("ideal", True), ("released", False)])
+def test_layer_without_a_fast_implementation_says_so(form, is_alone, capsys):
+    target = f"moh:h=4,s=1,r=1,d_h=8,d_m=32,T=8,form={form}"
+    assert main(["--estimate", target, "--on", "H100 SXM"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert (f"{target}: the reference alone" in out) == is_alone and "Pass both: forward and backward." in out
