@@ -23,7 +23,7 @@ from headcount.bench.output.layout import AUTO, RAW, UNITS, Style
 from headcount.bench.render import FORMATS, emit, open_output, write_folder
 from headcount.bench.result import Result
 from headcount.models.configs.numbers import LONGEST, TYPE_BITS, parse_element_bytes, parse_float, parse_int
-from headcount.models.configs.suggest import did_you_mean
+from headcount.models.configs.suggest import did_you_mean, join_or
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C."""
@@ -170,7 +170,7 @@ class Parser(argparse.ArgumentParser):
         self.given.clear()
         found, unknown = self.parse_known_intermixed_args(args, namespace)
         if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._advice(unknown)}")
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._advice(unknown)}{self._others(unknown)}")
         for action in self._actions:
             given = getattr(found, action.dest, None)
             # an unset shell variable gives an empty argument
@@ -185,6 +185,22 @@ class Parser(argparse.ArgumentParser):
         if "" in self.elsewhere and (last.endswith(".json") or not option.startswith("-")):
             return f"; did you mean {self.elsewhere['']} {last}"
         return did_you_mean(option, self._option_string_actions)
+
+    def _others(self, unknown: Sequence[str]) -> str:
+        """Return the other commands that take the unknown options."""
+        given = [word.partition("=")[0] for word in unknown if word.startswith("--")]
+        options = [option for option in given if option not in self.elsewhere]
+        if not options:
+            return ""
+        # the commands import this file
+        commands = import_module("headcount.__main__").COMMANDS
+        parsers = {name: import_module(f"headcount.{module}").parser() for name, (module, _) in commands.items()}
+        found = []
+        for option in dict.fromkeys(options):
+            names = [f"headcount {name}" for name, one in parsers.items() if option in one._option_string_actions]
+            # the first commands are those used most
+            found += [f"; {join_or(names[:3])} takes {option}"] if names else []
+        return "".join(found)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         # Python 3.11 checks the default of a list without values too
@@ -250,6 +266,8 @@ def _serve(prog: str, args: argparse.Namespace, plan: Callable[[argparse.Namespa
     failures = [failure for row in rows for failure in row.failures if answer.strict or row.exit_code]
     for failure in failures:
         print(escape_controls(f"{prog}: {failure}"), file=sys.stderr)
+    for path in filter(None, (args.out, getattr(args, "plot", None))):
+        print(escape_controls(f"{path} is written"), file=sys.stderr)
     print(escape_controls(f"{time.perf_counter() - started:.1f} s{answer.remark()}"), file=sys.stderr)
     if (args.out or form != "text") and (sentence := answer.sentence()):
         print(escape_controls(sentence, kept="\n"), file=sys.stderr)

@@ -67,6 +67,15 @@ def test_errors_are_one_line(plan, argv, code, message, capsys, tmp_path):
     assert capsys.readouterr() == ("", f"{message}\n") and list(tmp_path.iterdir()) == []
 
 
+def test_written_files_are_named(capsys, tmp_path):
+    parser = Parser(prog="a command")
+    add_output(parser)
+    parser.add_argument("--plot")
+    out = str(tmp_path / "out.csv")
+    assert serve("a command", parser, lambda args: Result([numbers(rows(""))]), ["-o", out, "--plot", "a.svg"]) == 0
+    assert capsys.readouterr().err.splitlines()[:2] == [f"{out} is written", "a.svg is written"]
+
+
 @pytest.mark.parametrize("name", ["missing/out.csv", "file/", "file/out.csv"])
 def test_unwritable_output_fails_first(name, capsys, tmp_path):
     (tmp_path / "file").write_text("old")

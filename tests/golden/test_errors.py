@@ -34,6 +34,7 @@ COUNTS = [
     (f"grid 'h=6 g=2 g=3 T=7' {CLOSED}", 2, ["'g'"]),
     (f"count dit-s2 {CLOSED} --seq-len 10", 2, ["dit has no seq_len", "batch_size", "image"]),
     ("budget --macs 1.2GB", 2, ["MACs", "bytes", "1.2G"]),
+    ("fit llama3-8b --train --ranks 64 --global-batch 9", 2, ["unrecognized", "headcount budget takes --global-batch"]),
     ("count llama3-8b --counter torch fvcor", 2, ["'fvcor'", "fvcore"]),
     ("count --counter torch llama3-8b", 2, ["invalid choice: 'llama3-8b'"]),
     ("count --seq-len 8", 2, ["required: TARGET"]),
