@@ -72,7 +72,9 @@ class Hardware:
         if self.memory_bytes:
             words.add(f"{self.memory_bytes // 10**9}gb")
         some = f"(?:{'|'.join(sorted(words))})*"
-        maker, model = map(_plain, self.name.split()[:2])
+        maker, *names = map(_plain, self.name.split())
+        # the word with a number: RTX A6000
+        model = next(word for word in names if re.search(r"\d", word))
         return re.compile(f"{maker}|{some}{model}{some}")
 
     @cached_property

@@ -17,6 +17,7 @@ from headcount.bench.hardware import HARDWARE, SOURCES, Peak, find_card, parse_p
     ("H100 SXM BF16", Peak(989.5e12, "H100 SXM", "bf16")), ("1P torch.bfloat16", Peak(1e15, "", "bf16")),
     ("H200", Peak(989.5e12, "H200 SXM", "bf16")), ("nvidia b200 bf16", parse_peak("B200")),
     (f"H100 SXM {torch.float16}", Peak(989.5e12, "H100 SXM", "fp16")), ("l40s Float32", Peak(91.6e12, "L40S", "fp32")),
+    ("NVIDIA GeForce RTX 3090", Peak(71.2e12, "RTX 3090", "bf16")), ("RTX 5090", Peak(209.5e12, "RTX 5090", "bf16")),
 ])  # fmt: skip
 def test_peak_by_name_or_number(text, peak):
     assert parse_peak(text) == peak
@@ -26,9 +27,9 @@ def test_peak_by_name_or_number(text, peak):
     ("H100 bf16", "'H100' is H100 SXM, H100 PCIe or H100 NVL"), ("V100", "'V100' is V100 SXM2 or V100 PCIe"),
     ("H100", "'H100' is H100 SXM, H100 PCIe or H100 NVL"), ("H100 80GB", "is H100 SXM or H100 PCIe"),
     ("NVIDIA", "'NVIDIA' is H200 SXM, "), ("", "^no peak; .*989T"), (None, "^no peak; .* H100 SXM, .*989T"),
-    ("RTX 4090", "^unknown card 'RTX 4090'; .* FLOP/s such as 165T"),
-    ("RTX 4090 bf16", "^unknown card 'RTX 4090 bf16'"),
-    ("NVIDIA GeForce RTX 4090", "^unknown card 'NVIDIA GeForce RTX 4090'; .* FLOP/s such as 165T"),
+    ("RTX 4070", "^unknown card 'RTX 4070'; .* FLOP/s such as 165T"),
+    ("RTX 4070 bf16", "^unknown card 'RTX 4070 bf16'"),
+    ("GeForce RTX 4090 Laptop GPU", "^unknown card 'GeForce RTX 4090 Laptop GPU'; .* FLOP/s such as 165T"),
     ("V100 SXM2 bf16", "fp16, fp32, fp64"), ("0T", "the unit is FLOP/s"), ("-3T", "the unit is FLOP/s"),
     ("9T bf16 x", "'bf16 x' is no unit and no dtype"),
     ("989X", "989T"), ("1e999", "989T"), ("1,979 TFLOPS", "989T"), ("H100 SXM bananas", "no rate of 'bananas'"),
@@ -91,10 +92,10 @@ def test_card_by_some_words_lists_those_that_have_them(text, cards):
 
 @pytest.mark.parametrize("card", HARDWARE.values(), ids=HARDWARE)
 def test_card_has_the_names_that_torch_gives_it(card):
-    first, dtype = parse_peak(card.short_name), next(iter(card.tflops))
+    first, dtype, torch_dtype = parse_peak(card.short_name), next(iter(card.tflops)), next(iter(card.macs_per_s))
     for device in card.devices:
         for name in (device, device.lower(), device.partition(" ")[2]):
-            assert parse_peak(name) == first and find_card(name, "float16") is card
+            assert parse_peak(name) == first and find_card(name, torch_dtype) is card
             assert parse_peak(f"{name} {dtype}") == parse_peak((name, dtype)) == parse_peak(f"{card.name} {dtype}")
 
 
@@ -105,6 +106,7 @@ def test_card_has_the_names_that_torch_gives_it(card):
     ("A100 PCIe 80GB", "a100-pcie"),
     ("V100 SXM", "v100"), ("V100-SXM2-32GB", "v100"),
     ("H100 HBM3", "h100"), ("H100SXM", "h100"), ("A100SXM 80GB", "a100"), ("AMD", "mi300x"),
+    ("GeForce RTX 4090", "rtx-4090"), ("rtx4090", "rtx-4090"), ("A6000", "rtx-a6000"),
 ])  # fmt: skip
 def test_card_has_its_usual_names(text, card):
     assert find_card(text, "float16") is HARDWARE[card]

@@ -246,13 +246,13 @@ def test_fewest_cards_fit_and_half_as_many_do_not(words, capsys):
 
 def test_last_line_names_the_fewest_cards(capsys):
     fit.main(["llama3-8b", "--on", "all"])
-    assert capsys.readouterr().out.endswith("fits on 15 of 16 cards, the smallest L4.\n")
+    assert capsys.readouterr().out.endswith("fits on 20 of 21 cards, the smallest L4.\n")
     fit.main(["llama3-405b", "--on", "all"])
     text = " ".join(capsys.readouterr().out.split())
     cards = ("H200 SXM", "B200", "MI300X", "GB200")
     rows = {row["card"]: row for row in run(capsys, "llama3-405b", "--on", "all")[1]["rows"]}
     *some, last = (f"{card} ({rows[card]['plan']})" for card in cards)
-    assert text.endswith(f"fits on 0 of 16 cards; the fewest are 8 of {', '.join(some)} or {last}.")
+    assert text.endswith(f"fits on 0 of 21 cards; the fewest are 8 of {', '.join(some)} or {last}.")
 
 
 def test_cards_of_a_plan_have_no_fewest(capsys):
