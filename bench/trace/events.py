@@ -11,6 +11,9 @@ MODULE, NAMED, FUNCTION, AUTOGRAD, OPERATION = "module", "named", "function", "a
 (``torch.matmul``); a call from Python into torch's C++ (operators such as ``@`` too); a ``torch.autograd.Function``;
 an operation that reached the dispatcher below autograd."""
 
+MOST_NAMES = 2
+"""The most names of tensors that a sentence lists."""
+
 
 @dataclass(slots=True, unsafe_hash=True)
 class TensorFact:
@@ -146,7 +149,8 @@ class Trace:
     may run untraced: other threads, disabled modes. ``given`` are the storages of tensors that modules hold as plain
     attributes. ``is_copy``: the run was of a copy of the caller's module. ``elsewhere`` has, by path, the shapes of the
     inputs of each module that another thread ran meanwhile. ``unmade`` has, by number, a reference to each storage that
-    no operation made and that the run was not given: it is gone after the run if only the run had it.
+    no operation made and that the run was not given: it is gone after the run if only the run had it. ``backward``,
+    ``training`` and ``input_gradients`` are those of bench.trace.record.
     """
 
     events: list[Event] = field(default_factory=list)
@@ -164,6 +168,9 @@ class Trace:
     is_copy: bool = True
     elsewhere: dict[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
     unmade: dict[int, weakref.ref] = field(default_factory=dict)
+    backward: bool = False
+    training: bool = False
+    input_gradients: bool = False
 
     def around(self, event: Event, what: str | None = None) -> Iterator[Event]:
         """Iterate over the events that contain ``event``, innermost first; with ``what`` those of this sort only."""
@@ -191,16 +198,31 @@ class Trace:
         return (e for e in self.events if e.what == OPERATION and not e.composite and not e.failed)
 
     def notes(self) -> Iterator[str]:
-        """Yield a sentence for the inputs and one for the weights that the run changes, and where it was of no copy."""
+        """Yield sentences about a backward pass, what the run changes, and where it was of no copy."""
+        yield from self._backward_notes()
         written = {storage for event in self.operations() for storage in event.writes}
         places = {**{str(place): value for place, value in enumerate(self.args)}, **self.kwargs}
         inputs = [name for name, value in places.items() if any(fact.storage in written for fact in tensors_in(value))]
         weights = [name for storage, (name, _) in self.parameters.items() if storage in written]
         for kind, names in (("inputs", inputs), ("weights", weights)):
             if names:
-                yield f"The run changes {kind} in place: {', '.join(names)}."
+                count, rest = (f"{len(names)} ", ", …") if len(names) > MOST_NAMES else ("", "")
+                yield f"The run changes {count}{kind} in place: {', '.join(names[:MOST_NAMES])}{rest}."
         if not self.is_copy:
             yield "The module cannot be copied: what the run changes in it stays changed."
+
+    def _backward_notes(self) -> Iterator[str]:
+        """Yield what a backward pass lacks of a training step on data, and what it has in addition."""
+        # headcount's own models are the same in both modes
+        has_modes = self.modules and not self.modules[0].kind.__module__.startswith("headcount.models.")
+        if self.backward and not self.training and has_modes:
+            yield (
+                "The modules ran in eval mode; training=True (--training) runs them as in training, activation "
+                "checkpointing included."
+            )
+        facts = tensors_in((self.args, tuple(self.kwargs.values())))
+        if self.input_gradients and any(fact.dtype.startswith(("float", "bfloat", "complex")) for fact in facts):
+            yield "Gradients of floating-point inputs are counted too; a training step on data has none."
 
 
 def tensors_in(value: Any) -> Iterator[TensorFact]:

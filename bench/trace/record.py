@@ -97,6 +97,8 @@ def record(
             raise
     trace = recorder.trace
     trace.is_copy = model is not original
+    trace.backward, trace.training = backward, training
+    trace.input_gradients = backward and input_gradients
     trace.args, trace.kwargs = recorder.describe(args), recorder.describe(kwargs)
     trace.out = recorder.describe(tuple(results_of(out)))
     trace.groups = _process_groups()
