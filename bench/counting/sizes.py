@@ -9,13 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from headcount.bench.hardware import TORCH_DTYPES
+from headcount.bench.targets.target import full_dtype
 from headcount.models.configs.suggest import did_you_mean
 
 EXAMPLE, IDS = "(1, 3, 224, 224)", "(1, 128)"
 """A size of images, and of ids."""
-SHORT_DTYPES = {short: name for name, short in TORCH_DTYPES.items()}
-"""Names of torch's types by those of data sheets."""
 NUMBERS = re.compile(r"[\s\d,.x()\[\]+-]*\d[\s\d,.x()\[\]+-]*")
 """A text of numbers: a size that is written as a text."""
 SETTINGS = re.compile(r"size|shape|resolution|dim|stride|kernel|scale|factor")
@@ -99,7 +97,7 @@ def parse_dtype(value: Any) -> torch.dtype:
         return {int: torch.long, float: torch.float32, bool: torch.bool}[value]
     name = value if isinstance(value, str) else getattr(value, "__name__", str(value))
     name = name.removeprefix("torch.").removeprefix("cuda.")
-    found = getattr(torch, SHORT_DTYPES.get(name, name), None)
+    found = getattr(torch, full_dtype(name), None)
     found = getattr(found, "dtype", found)
     if not isinstance(found, torch.dtype):
         names = [name for name in dir(torch) if isinstance(getattr(torch, name), torch.dtype)]

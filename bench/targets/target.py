@@ -9,6 +9,7 @@ from typing import Any
 
 from headcount.bench.contractions import linalg
 from headcount.bench.errors import UsageError, read_file
+from headcount.bench.hardware import TORCH_DTYPES
 from headcount.formulas.published.expressions import evaluate
 from headcount.models.configs import targets
 from headcount.models.configs.numbers import parse_int
@@ -19,6 +20,8 @@ DTYPES = (
     "float float16 float32 float64 bfloat16 half double int int8 int16 int32 int64 long short uint8 bool complex64"
 ).split()
 """Types of tensors by torch's names."""
+SHORT_DTYPES = {short: name for name, short in TORCH_DTYPES.items()}
+"""Names of torch's types by those of data sheets."""
 
 
 SHIPPED = "transformers"
@@ -35,7 +38,7 @@ class Target:
         inputs: texts of --input, as parse_input reads them.
         dtype: type of the weights, one of targets.target.DTYPES; None for the module's own.
         lengths: input lengths by their names in targets.target.LENGTHS.
-        device, allow_unsupported, elementwise, formulas, formula_set, backward: options of the count.
+        device, allow_unsupported, elementwise, formulas, formula_set, backward, training: options of the count.
         plan: divides the target over ranks, of which ``rank`` is counted: a function FILE.py:FUNCTION or SHIPPED, with
             ``ranks``, or of a preset a plan as formulas.plan reads it.
     """
@@ -51,6 +54,7 @@ class Target:
     formulas: Mapping[str, str] = field(default_factory=dict)
     formula_set: str | None = None
     backward: bool = False
+    training: bool = False
     plan: str | None = None
     ranks: int | None = None
     rank: int = 0
@@ -122,9 +126,15 @@ def parse_input(text: str) -> tuple[str, list[int] | Values, str | None]:
             f"--input {text}: it takes [NAME=]SIZES[:DTYPE], as 1,3,224,224 or ids=1,128:long, "
             "NAME=[VALUES] or NAME=@FILE.json"
         ) from None
+    dtype = full_dtype(dtype or "")
     if colon and dtype not in DTYPES:
         raise UsageError(f"--input {text}: unknown type {dtype!r}; choose from {', '.join(DTYPES)}")
     return name, found, dtype or None
+
+
+def full_dtype(name: str) -> str:
+    """Return the name that torch has for a type, ``bfloat16`` for ``bf16``; one that is not short is unchanged."""
+    return SHORT_DTYPES.get(name, name)
 
 
 def parse_settings(words: Sequence[str], spec: str = "") -> dict[str, Any]:
@@ -139,7 +149,11 @@ def parse_settings(words: Sequence[str], spec: str = "") -> dict[str, Any]:
     for word in words:
         name, equals, text = word.partition("=")
         if not (equals and name.replace(".", "_").isidentifier()):
-            raise UsageError(f"--set {word}: it takes NAME=VALUE")
+            target, colon, field_name = name.rpartition(":")
+            advice = (
+                f" for every TARGET; give {target} alone with --set {field_name}={text}" if colon and equals else ""
+            )
+            raise UsageError(f"--set {word}: it takes NAME=VALUE{advice}")
         try:
             out[name] = json.loads(text)
         except (ValueError, RecursionError):
@@ -162,7 +176,13 @@ def add_target_options(group: argparse._ActionsContainer) -> None:
     add("--set", action="append", metavar="NAME=VALUE", default=[], help=text)
     text = "[NAME=]1,128[:long], NAME=[VALUES], NAME=@FILE.json"
     add("--input", action="append", type=_checked_input, metavar="SIZES", default=[], help=text)
-    add("--dtype", choices=DTYPES, metavar="TYPE", help="type of the weights (default: the model's own)")
+    add(
+        "--dtype",
+        type=full_dtype,
+        choices=DTYPES,
+        metavar="TYPE",
+        help="type of the weights (default: the model's own)",
+    )
     for name, what in LENGTHS.items():
         add(flag(name), type=int, metavar="N", help=what)
 
@@ -180,6 +200,14 @@ def add_operator_options(group: argparse._ActionsContainer) -> None:
     add("--formula", action="append", metavar="OP=EXPR", default=[], help="MACs of an operator by its sizes: fft=a0*b1")
     add("--formula-set", choices=linalg.SETS, help=linalg.HELP)
     add("--elementwise", choices=POLICIES, help="products (a * b).sum(-1)")
+
+
+def add_modes(group: argparse._ActionsContainer) -> None:
+    """Add the options of the passes that run, and of the mode that modules are in."""
+    add = group.add_argument
+    # None where it is not given, as above
+    add("--backward", action="store_true", default=None, help="count the gradients too")
+    add("--training", action="store_true", default=None, help="modules run in training mode, not in eval mode")
 
 
 def add_ranks(group: argparse._ActionsContainer) -> None:

@@ -1,13 +1,19 @@
 """Targets: their texts of inputs and settings, and the modules built from them."""
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 
 import pytest
 import torch
 from torch import nn
 
 from headcount.bench.errors import UsageError
-from headcount.bench.targets.target import Target, parse_input, parse_settings, parse_target
+from headcount.bench.targets.target import (
+    Target,
+    add_target_options,
+    parse_input,
+    parse_settings,
+    parse_target,
+)
 from headcount.bench.targets.user_code import UserCodeError, build_target, parse_inputs
 
 FILE = """
@@ -52,6 +58,14 @@ def test_inputs_have_names_positions_and_types():
         ("0", (2, 3), torch.bfloat16), ("mask", (2,), torch.bool), ("1", (5,), torch.long),
         ("scale", (), torch.half),
     ]  # fmt: skip
+
+
+def test_types_have_short_names():
+    found = parse_inputs(["2:bf16", "x=3:fp16", "y=[1]:fp32", "z=1:fp64"])
+    assert [one.dtype for one in found.values()] == [torch.bfloat16, torch.float16, torch.float32, torch.float64]
+    parser = ArgumentParser()
+    add_target_options(parser)
+    assert [parser.parse_args(["--dtype", name]).dtype for name in ("bf16", "half")] == ["bfloat16", "half"]
 
 
 def test_inputs_have_values(tmp_path):
