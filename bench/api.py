@@ -24,7 +24,7 @@ from headcount.bench.counting.keywords import (
 )
 from headcount.bench.counting.other_tools import ARGUMENTS, NONE_IS_MEANT, argument_error
 from headcount.bench.counting.result import Count
-from headcount.bench.counting.run import REPORT, count_contractions, inputs_of
+from headcount.bench.counting.run import REPORT, SIZES_READ, count_contractions, inputs_of, reads_inputs
 from headcount.bench.counting.sizes import (
     EXAMPLE,
     IDS,
@@ -181,7 +181,10 @@ def _what_to_give(model: Any) -> str:
         return "give the module that holds these weights"
     if hasattr(model, "save_pretrained"):
         return "config.save_pretrained('folder') writes it, and hc.count('folder/config.json', T=128) counts its model"
-    return "give an nn.Module, a function, an ExportedProgram, or a function that returns (module, inputs)"
+    return (
+        "give an nn.Module, a function, as hc.count(lambda: model(x)), an ExportedProgram, or a function that returns "
+        "(module, inputs)"
+    )
 
 
 NAMED = (str, PathLike, AttentionConfig, ModelConfig)
@@ -228,7 +231,10 @@ def named_case(text: str) -> Case:
         if ":" in spec or spec.endswith(".py"):
             other = f"the command counts code of yours: headcount count {text}, with --input SIZES of a model alone"
         else:
-            other = f"a model of the Hugging Face hub is 'hf:{spec}', a configuration 'config.json', your own a module"
+            other = (
+                f"a model of the Hugging Face hub is 'hf:{spec}', a configuration 'config.json', your own a module, as "
+                "torchvision.models.NAME() and timm.create_model(NAME) return"
+            )
         raise ValueError(f"{text!r} is no preset and no layer{near}; {other}")
     name, fields, lengths = read(text)
     return Case.of(name, fields, lengths, called=text)
@@ -270,14 +276,20 @@ def unpack(module: nn.Module, inputs: Sequence[Any], kwargs: dict[str, Any]) -> 
     return unpacked if accepts(module.forward, *unpacked) else (args, kwargs)
 
 
+def _made_from_sizes(args: Sequence[Any], kwargs: Mapping[str, Any], given: Any) -> list[Tensor]:
+    """Return the tensors among the inputs where none that was ``given`` is one."""
+    if any(isinstance(leaf, Tensor) for leaf in tree_leaves(given)):
+        return []
+    return [leaf for leaf in tree_leaves((list(args), dict(kwargs))) if isinstance(leaf, Tensor)]
+
+
 def _hint(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], given: Any) -> str:
     """Return what may be wrong with the inputs of a module that does not run on them; empty where nothing is seen.
 
     Where none that was ``given`` is a tensor, tensors were made from sizes.
     """
     leaves = tree_leaves((list(args), dict(kwargs)))
-    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-    if tensors and not any(isinstance(leaf, Tensor) for leaf in tree_leaves(given)):
+    if tensors := _made_from_sizes(args, kwargs, given):
         sizes = [tuple(tensor.shape) for tensor in tensors]
         made = ", ".join(f"{size} of {one.dtype}" for size, one in zip(sizes, tensors, strict=True))
         batch = ""
@@ -303,7 +315,7 @@ def _is_array(value: Any) -> bool:
 
 @no_full_gc
 def count_macs(
-    model: Any,
+    model: Any = None,
     *inputs: Any,
     kwargs: Mapping[str, Any] | None = None,
     input_size: Sequence[Any] | Mapping[str, Any] | None = None,
@@ -335,8 +347,9 @@ def count_macs(
     A product written elementwise and summed afterwards, ``(a * b).sum(-1)``, is a contraction too
     (bench.contractions.elementwise). By ``elementwise`` it is listed in ``.elementwise`` and counted in
     ``.with_elementwise`` ("report"), is a part of ``.macs`` ("include"), or raises ElementwiseError ("refuse").
-    ``backward`` adds the gradients of all trainable parameters and floating-point inputs. ``formulas`` give the MACs of
-    unsupported operations by name: ``{"mylib.my_op": lambda event: event.args[0].numel * event.out.shape[-1]}``.
+    ``backward`` adds the gradients of all trainable parameters and floating-point inputs; with ``training`` too,
+    activation checkpointing runs as in training. ``formulas`` give the MACs of unsupported operations by name:
+    ``{"mylib.my_op": lambda event: event.args[0].numel * event.out.shape[-1]}``.
     ``formula_set="linalg"`` counts matrix decompositions, solvers and FFTs by the stated formulas of
     bench.contractions.linalg.
     A copy of the module runs, in eval mode unless ``training``: the module is not changed, and random numbers advance
@@ -362,11 +375,12 @@ def count_macs(
             f"{name} is counted on the inputs that it takes; its lengths are words, T=128,B=2, or keywords"
         )
     if isinstance(model, str):
-        if training or formulas:
-            raise ValueError(f"{model} is counted in another process, which takes neither training nor formulas")
+        if formulas:
+            raise ValueError(f"{model} is counted in another process, which takes no formulas")
         chosen = {"allow_unsupported": allow_unsupported, "formula_set": formula_set, "elementwise": elementwise}
+        chosen |= {"backward": backward, "training": training}
         try:
-            return count(parse_target(model, Namespace(set=[], input=[], backward=backward, **chosen)))
+            return count(parse_target(model, Namespace(set=[], input=[], **chosen)))
         except Exception as error:
             words = [word.partition("=")[0] for word in split(model)[1]]
             if others := [word for word in words if word in ARGUMENTS and word in str(error)]:
@@ -378,6 +392,8 @@ def count_macs(
     given = {**(kwargs or {}), **forward}
     module, args, keywords = resolve_call(model, inputs, given, input_size, dtypes)
     _check_ignored(module, {name: value for name, value in forward.items() if name in keywords})
+    # what a factory or a program made itself is not from sizes
+    is_given = module is model or isinstance(module, FunctionModule)
     try:
         trace = record(module, args, keywords, backward=backward, training=training)
     except Exception as error:
@@ -386,13 +402,16 @@ def count_macs(
             raise TypeError(f"an input is an array, {reason}; torch.from_numpy(x) makes a tensor") from None
         if not args and not keywords and not isinstance(module, FunctionModule):
             raise InputsMissing(module) from error
-        # what a factory or a program made itself is not from sizes
-        is_given = module is model or isinstance(module, FunctionModule)
         if is_given and (hint := _hint(module, args, keywords, [*inputs, given])):
             raise ValueError(f"{type(error).__name__}: {excerpt(error)}; {hint}") from error
         raise
     found = count_contractions(trace, elementwise=elementwise, inputs=inputs_of(args, keywords), **options)
-    return with_active_params(found, case.ledger) if case else with_stated(found, module)
+    if case:
+        return with_active_params(found, case.ledger)
+    if is_given and _made_from_sizes(args, keywords, [*inputs, given]) and reads_inputs(trace):
+        note = SIZES_READ.format("ones, and zeros of integers")
+        found = found.with_values(notes=(*(found.notes or ()), note))
+    return with_stated(found, module)
 
 
 OPTIONS = [name for name, one in inspect.signature(count_macs).parameters.items() if one.kind is one.KEYWORD_ONLY]

@@ -36,7 +36,10 @@ class UnsupportedError(RuntimeError):
         operators = tuple(dict.fromkeys(line.operation for line in unsupported if " " not in line.operation))
         counted = formula_advice(operators, "formula_set={!r}")
         if operators:
-            counted += f"formulas={{name: MACs of one call}} counts {', '.join(operators)}, "
+            counted += (
+                f"formulas={{name: lambda event: MACs of one call}} counts {', '.join(operators)} by event.args, "
+                "event.kwargs and event.out, as event.args[0].numel * event.out.shape[-1] of a linear layer, "
+            )
         self.reason = f"unsupported operations, which may hold products: {lines}"
         super().__init__(f"{self.reason}; {counted}allow_unsupported=True leaves them out")
 

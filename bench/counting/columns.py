@@ -62,9 +62,9 @@ class Runs:
         """The module and its inputs in that place."""
         return self.call_on(self.place)
 
-    def run(self, call: ModuleCall, backward: bool = False) -> Count:
-        """Return the count of another call."""
-        return RecordedCall(*call, **{**self.options, "backward": backward}).headcount
+    def run(self, call: ModuleCall, **modes: bool) -> Count:
+        """Return the count of another call, in eval mode and without a backward pass where ``modes`` has neither."""
+        return RecordedCall(*call, **{**self.options, "backward": False, "training": False, **modes}).headcount
 
     @property
     def window(self) -> int | None:
@@ -92,7 +92,8 @@ class Runs:
     @cached_property
     def masked(self) -> Count:
         """The count with values of inputs and of what is made from them, such as masks, and weights without values."""
-        return self.run(with_fake_weights(self.built.call, FakeWeights(seed=0)), backward=self.options["backward"])
+        modes = {name: self.options[name] for name in ("backward", "training")}
+        return self.run(with_fake_weights(self.built.call, FakeWeights(seed=0)), **modes)
 
     @cached_property
     def training(self) -> Activations:
@@ -193,7 +194,7 @@ def decode_bytes(runs: Runs) -> Fraction:
 @measures
 def training_macs(runs: Runs) -> int:
     """Return the MACs of a training step, without scores that fused attention computes again."""
-    count = runs.run(runs.call, backward=True)
+    count = runs.run(runs.call, backward=True, training=runs.options["training"])
     return count.macs - sum(entry.size for entry in count.ledger if entry.kind.endswith("_recompute"))
 
 

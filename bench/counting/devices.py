@@ -18,7 +18,7 @@ from headcount.bench.counters.base import ToolCount, too_large_for_cpu
 from headcount.bench.counters.run_context import one_thread
 from headcount.bench.counting.copies import META
 from headcount.bench.counting.result import Count, Parameter
-from headcount.bench.counting.run import ElementwiseError, inputs_of
+from headcount.bench.counting.run import READS, ElementwiseError, inputs_of
 from headcount.bench.counting.tools import ModuleCall, RecordedCall
 from headcount.bench.targets.user_code import UserCodeError, run_user_code
 from headcount.formulas.ledger import Ledger
@@ -29,8 +29,6 @@ FAKE = "meta, with the inputs' values"
 """Device of a count with fake weights: they have a shape and a type, as on meta, and inputs have values."""
 FAKE_AGAIN = f"{FAKE}, others drawn"
 """The same where numbers that the model reads are drawn again."""
-_READS = frozenset("_local_scalar_dense nonzero masked_select index unique_consecutive _unique2 bincount".split())
-"""Operations by which values decide what a run computes."""
 FINAL = (UnsupportedError, ElementwiseError, UserCodeError)
 """Errors that are the same on every device."""
 MAX_CHECKED_MACS = 10**9
@@ -209,7 +207,7 @@ def _drawn_note(model: Model, call: RecordedCall) -> list[str]:
     modes = {weight.fake_mode for weight in call.module.parameters() if isinstance(weight, FakeTensor)}
     if not any(mode.has_drawn for mode in modes):
         return []
-    if not any(base(event.name) in _READS for event in count.trace.operations()):
+    if not any(base(event.name) in READS for event in count.trace.operations()):
         return []
     others = model.record(FAKE_AGAIN, ()).headcount.macs
     drawn = "Values that the model computes and reads, as a router's choice, are drawn"

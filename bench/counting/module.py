@@ -29,9 +29,9 @@ from headcount.bench.counting.copies import (
 )
 from headcount.bench.counting.devices import FAKE, FAKE_AGAIN, Model, count_model
 from headcount.bench.counting.result import Count, Unknown
-from headcount.bench.counting.run import ElementwiseError
+from headcount.bench.counting.run import SIZES_READ, ElementwiseError, reads_inputs
 from headcount.bench.counting.tools import ModuleCall
-from headcount.bench.targets.target import Target
+from headcount.bench.targets.target import Target, Values, parse_input
 from headcount.bench.targets.user_code import Built, UserCodeError, build_target, build_that_runs, run_user_code
 from headcount.bench.trace.events import Event, tensors_in
 from headcount.formulas.published.expressions import evaluate
@@ -78,8 +78,11 @@ def count(
         return options, model, count_model(model, counters, tried.device)
 
     with refusals():
-        _, built, (options, model, found) = build_that_runs(target, run, roots=roots)
+        tried, built, (options, model, found) = build_that_runs(target, run, roots=roots)
         measured, notes = _measure(columns, built, model.call_on, options, found, given) if columns else ({}, [])
+    has_sizes = bool(tried.inputs) and not any(isinstance(parse_input(text)[1], Values) for text in tried.inputs)
+    if has_sizes and reads_inputs(found.trace):
+        notes.append(SIZES_READ.format("ones"))
     if not has_costs:
         found = found.with_values(bytes_moved=None, causal_macs=None, other_flops=None)
     if model.closed_form is not None:
@@ -115,7 +118,7 @@ def _prepare(target: Target, built: Built) -> dict[str, Any]:
     names = ("allow_unsupported", "elementwise", "formula_set")
     options = {name: getattr(target, name) for name in names}
     options["formulas"] = {name: build_formula(text) for name, text in target.formulas.items()}
-    return {"options": options, "backward": target.backward}
+    return {"options": options, "backward": target.backward, "training": target.training}
 
 
 def _model(target: Target, built: Built, options: Mapping[str, Any]) -> Model:

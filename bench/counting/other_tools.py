@@ -26,8 +26,18 @@ ATTRIBUTES = {
     "unsupported_ops": "unsupported",
     "uncalled_modules": "uncalled",
     "input_size": "inputs",
+    "entries": "ledger",
+    **dict.fromkeys(("rows", "table"), "to_dataframe()"),
+    "top": "to_dataframe().nlargest(5, 'macs')",
 }
 """Attribute of a count for what another tool calls by this name."""
+ELSEWHERE = {
+    "backward": "hc.count(model, x, backward=True) counts the gradients too",
+    "compare": "headcount compare A B compares two, and hc.lock(model, x).check(path) one with a stored one",
+    "latency": "headcount latency times a model",
+    "peak_memory": "headcount count --columns peak_forward_bytes peak_training_bytes measures it",
+}
+"""What has in place of a count what is not an attribute of it."""
 INPUTS = "the inputs stand behind the model, hc.count(model, x)"
 SIZES = "a size is input_size, as (1, 3, 224, 224)"
 BATCH = "the batch is the first number of a size, as (8, 3, 224, 224)"
@@ -64,6 +74,8 @@ def attribute_error(owner: type, name: str) -> AttributeError:
         meant = ATTRIBUTES[name]
         has = "it has" if re.split(r"\W", meant)[0] in known else "what hc.count(model, x) returns has"
         hint = f"; {has} .{meant}"
+    elif name in ELSEWHERE:
+        hint = f"; {ELSEWHERE[name]}"
     else:
         hint = did_you_mean(name, known)
     return AttributeError(f"{owner.__name__} has no attribute {name!r}{hint}")

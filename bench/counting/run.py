@@ -15,15 +15,20 @@ from headcount.bench.contractions.elementwise import CONTRACTION, ElementwisePro
 from headcount.bench.contractions.linalg import SETS, Formula
 from headcount.bench.contractions.modules import ModuleRecord, module_records, uncalled_modules, used_weights
 from headcount.bench.contractions.products.product import Product, ProductsByEvent
+from headcount.bench.contractions.zero_mac_ops import base
 from headcount.bench.counting.result import Count, Parameter
 from headcount.bench.env import counting_versions
 from headcount.bench.targets.target import POLICIES
-from headcount.bench.trace.events import Trace, shapes_text
+from headcount.bench.trace.events import Trace, shapes_text, tensors_in
 from headcount.bench.trace.garbage_collector import no_full_gc
 from headcount.formulas.ledger import Entry, Ledger
 
 REPORT, INCLUDE, REFUSE = POLICIES
 """Policies for contractions written elementwise: reported separately, included in the count, or an error."""
+READS = frozenset("_local_scalar_dense nonzero masked_select index unique_consecutive _unique2 bincount".split())
+"""Operations by which values decide what a run computes."""
+SIZES_READ = "The run read values of inputs that were made from sizes, {}: with other values it may run other parts."
+"""A note, with the values that were made."""
 
 
 class ElementwiseError(RuntimeError):
@@ -147,6 +152,22 @@ def _with_elementwise(by_event: ProductsByEvent, contractions: tuple[Elementwise
         index = one.event.index
         found[index] = [*found.get(index, ()), (one.kind, Product(one.dims, ()))]
     return dict(sorted(found.items()))
+
+
+def reads_inputs(trace: Trace) -> bool:
+    """Return whether values of the inputs, or computed from them, decide what a run computes: ``if x.sum() > 0``."""
+    computed = {fact.storage for fact in tensors_in((trace.args, tuple(trace.kwargs.values())))}
+    for event in trace.operations():
+        name = base(event.name)
+        used = [fact for fact in event.tensors() if fact.storage in computed]
+        # of an index only a mask decides how many elements there are
+        if name in READS and (name != "index" and used or any(fact.dtype == "bool" for fact in used)):
+            return True
+        # what is only as large as an input has none of its values
+        if used and not name.endswith("_like") and not name.startswith("new_"):
+            computed.update(fact.storage for fact in tensors_in(event.out))
+            computed.update(event.writes)
+    return False
 
 
 def inputs_of(args: tuple, kwargs: Mapping[str, Any]) -> tuple[str, ...]:

@@ -39,6 +39,7 @@ class RecordedCall:
         label: what errors name.
         options: those of count_contractions.
         backward, input_gradients: record the gradients too, and those of inputs.
+        training: the module runs in training mode, not in eval mode.
         is_own: a model of this package, whose inputs are keywords: it needs no copy, and values are of no matter.
 
     Raises what the module raises when it is recorded, and UnsupportedError for unsupported operators.
@@ -52,12 +53,13 @@ class RecordedCall:
     options: Mapping[str, Any] = field(default_factory=dict)
     backward: bool = False
     input_gradients: bool = True
+    training: bool = False
     is_own: bool = False
 
     def _record(self, hooked: bool) -> Trace:
         names = dict.fromkeys(name for tool in self.tools for name in getattr(tool, "NAMES", ()))
         options = {"names": tuple(names), "backward": self.backward, "hooked": hooked}
-        options["input_gradients"] = self.input_gradients
+        options |= {"input_gradients": self.input_gradients, "training": self.training}
         # each run of a module that draws numbers is the same
         seed_generators()
         return record(self.module, self.args, self.kwargs, **options)

@@ -17,7 +17,7 @@ from torch import nn
 import headcount as hc
 from headcount.__main__ import main
 from headcount.bench.case import Case
-from headcount.bench.counting.other_tools import ARGUMENTS, ATTRIBUTES
+from headcount.bench.counting.other_tools import ARGUMENTS, ATTRIBUTES, ELSEWHERE
 from headcount.bench.errors import UsageError
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.targets import read
@@ -150,6 +150,13 @@ def test_attribute_of_another_tool_has_ours(name):
         if name == "plot":
             pytest.importorskip("matplotlib", reason="the optional extra report is not installed").use("agg")
         assert eval(f"found.{ATTRIBUTES[name].replace(' - .', ' - found.')}", {"found": owner}) is not None
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_attribute_that_another_command_has_names_it(name):
+    with pytest.raises(AttributeError) as caught:
+        getattr(hc.count(Net(), X), name)
+    assert str(caught.value) == f"Count has no attribute {name!r}; {ELSEWHERE[name]}"
 
 
 def test_misspelled_attribute_has_the_nearest():
@@ -665,3 +672,58 @@ def test_advice_fits_what_the_module_takes():
         hc.count(Net())
     with pytest.raises(ValueError, match="headcount count torchvision.models:resnet18, with --input SIZES"):
         hc.count("torchvision.models:resnet18")
+
+
+def test_count_without_a_model_is_one_line():
+    with pytest.raises(TypeError, match=r"hc\.count\(lambda: "):
+        hc.count()
+
+
+def test_unknown_name_says_what_a_library_returns():
+    with pytest.raises(ValueError, match=r"torchvision\.models\.NAME\(\) and timm\.create_model"):
+        hc.count("resnet18", X)
+
+
+def test_unsupported_operator_says_what_a_formula_receives():
+    with pytest.raises(
+        hc.bench.contractions.classify.UnsupportedError, match="lambda event: .* event.args, event.kwargs"
+    ):
+        hc.count(torch.fft.fft, X)
+
+
+class Branch(nn.Module):
+    def __init__(self, choose):
+        super().__init__()
+        self.proj, self.choose = nn.Linear(D, D), choose
+
+    def forward(self, x):
+        return self.proj(self.choose(x))
+
+
+CHOICES = {
+    "branch": (lambda x: x * 2 if x.sum() > 0 else x[:1], True), "mask": (lambda x: x[x[:, 0] > 0], True),
+    "item": (lambda x: x[: int(x.abs().max().item())], True), "index": (lambda x: x[torch.tensor([0, 1])], False),
+    "other values": (lambda x: x[: int(torch.tensor(2))], False),
+    "only its size": (lambda x: x if torch.ones_like(x).all() else x[:1], False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_run_that_reads_inputs_made_from_sizes_is_noted(name):
+    function, reads = CHOICES[name]
+    for counted in (hc.count(Branch(function), (B, D)), hc.count(Branch(function), input_size=(B, D))):
+        assert any("made from sizes, ones" in note for note in counted.notes) == reads
+    assert hc.count(Branch(function), X).notes == ()
+
+
+def test_backward_says_how_it_differs_from_a_training_step():
+    def notes(*inputs, **options):
+        return " ".join(hc.count(*inputs, **options).notes)
+
+    evaluated, trained = notes(Net(), X, backward=True), notes(Net(), X, backward=True, training=True)
+    assert "eval mode; training=True" in evaluated and "floating-point inputs" in evaluated
+    assert "eval mode" not in trained and "floating-point inputs" in trained
+    ids = notes(nn.Embedding(B, D), torch.zeros(B, dtype=torch.long), backward=True)
+    assert "eval mode" in ids and "floating-point inputs" not in ids
+    # one of headcount's own is the same in both modes
+    assert notes("llama3-8b,T=2", backward=True) == notes(Net(), X) == ""

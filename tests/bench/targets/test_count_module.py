@@ -48,6 +48,9 @@ class Changes(nn.Linear):
         self.weight.mul_(2)
         return super().forward(x.add_(1))
 def changes(): return Changes(5, 7), (torch.ones(3, 5),)
+def changes_many():
+    layers = nn.Sequential(*(nn.Linear(5, 5, bias=False) for _ in range(3)))
+    return By(lambda m, x: [one.weight.mul_(2) for one in m.layers] and m.layers(x), layers=layers), (torch.ones(3, 5),)
 def fails(): return nn.Linear(5, 7), (torch.ones(3, 11),)
 def shares():
     inner = nn.Linear(7, 7, bias=False).requires_grad_(False)
@@ -168,6 +171,16 @@ def test_in_place_changes_are_noted(answer):
     expected = ("The run changes inputs in place: 0.", "The run changes weights in place: weight.")
     assert tuple(answer("changes").notes) == expected
     assert tuple(answer("on_meta").notes) == ()
+
+
+def test_weights_that_change_are_few_names(answer):
+    (note,) = answer("changes_many").notes
+    assert note == "The run changes 3 weights in place: layers.0.weight, layers.1.weight, …."
+
+
+def test_run_that_reads_sizes_of_the_command_is_noted(answer):
+    for text, notes in (("7", 1), ("x=[1, 2, 3.0]", 0)):
+        assert len(answer("of_values", inputs=(text,)).notes) == notes
 
 
 def test_failure_on_own_device_is_noted(answer):
