@@ -35,6 +35,7 @@ from headcount.bench.performance.plan_time import DTYPE, DTYPE_BYTES
 from headcount.bench.result import Result, Table
 from headcount.bench.targets.target import (
     OPERATORS,
+    add_modes,
     add_operator_options,
     add_ranks,
     add_target_options,
@@ -51,18 +52,17 @@ from headcount.models.configs.suggest import choices
 from headcount.models.configs.targets import has_closed_form, split
 
 PROG = "headcount count"
-DESCRIPTION = """MACs and parameters of a model, or of presets in closed form.
+DESCRIPTION = """MACs and parameters of a model, or of presets in closed form. Below, make
+returns (module, inputs) and apply(module) divides the module.
 
     headcount count config.json --seq-len 1024
     headcount count model.py:Net --input 1,3,224,224
     headcount count llama3-8b mistral-7b --vary T=1Ki,8Ki --columns macs kv_bytes
     headcount count model.py:make --ranks 8 --plan plan.py:apply
-
-make returns (module, inputs); apply(module) divides the module.
 """
 DECODED = ("decode_macs", "decode_bytes", "kv_bytes")
 """Columns of --decode."""
-MODULE = ("input", "dtype", *OPERATORS, "depth", "plot", "ranks", "rank")
+MODULE = ("input", "dtype", "training", *OPERATORS, "depth", "plot", "ranks", "rank")
 """Options of a module that runs, which closed forms do not have."""
 
 
@@ -73,7 +73,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     what.add_argument("target", nargs="+", metavar="TARGET", help=MODEL)
     add_target_options(what)
     what.add_argument("--vary", action="append", metavar="T=N,N,…", help="a row for each value, and for each TARGET")
-    what.add_argument("--backward", action="store_true", help="count the gradients too")
+    add_modes(what)
     what.add_argument("--decode", action="store_true", help="add one decode step: its MACs and bytes")
     what.add_argument("--across", metavar="LETTER", help="a column for each value of a letter of --vary")
     what.add_argument("--names", nargs="+", metavar="NAME", help="names of rows and curves, one for each TARGET")
@@ -108,7 +108,11 @@ def command(args: argparse.Namespace) -> Result:
 
 def _survey(args: argparse.Namespace) -> Result:
     """Return the costs of several targets, or of one at several points."""
-    refuse(args, ("backward", "decode", "depth", "ranks", "plan", "check", "counter"), "--vary and several TARGETs")
+    refuse(
+        args,
+        ("backward", "training", "decode", "depth", "ranks", "plan", "check", "counter"),
+        "--vary and several TARGETs",
+    )
     for text in args.target:
         check_text(text)
     if args.names and len({*args.names}) != len(args.target):
@@ -212,7 +216,9 @@ def _ranks(args: argparse.Namespace) -> Result:
         counted = replace(target, lengths=case.lengths) if counters else None
         if args.on:
             times.append(card_times.table(case, find_card(args.on), Assumptions()))
-        by_rank, *collectives = ranks.tables(case, args.columns, element_bytes, target=counted, training=args.backward)
+        by_rank, *collectives = ranks.tables(
+            case, args.columns, element_bytes, target=counted, training=bool(args.backward)
+        )
         rows += by_rank.rows
         found += [by_rank, *collectives]
     return Result([*found, *times], lambda: ranks.sentence(rows, args.flops), remark=peak_memory)
@@ -230,8 +236,8 @@ def _module(args: argparse.Namespace) -> Result:
     counters = counters_of(args, [CLOSED_FORM])
     if args.plan and (counters or args.decode or args.device):
         raise UsageError("--plan counts a rank on meta: it goes without --counter, --decode and --device")
-    if args.backward and counters:
-        raise UsageError("--backward goes without --counter: the other tools count the forward pass")
+    if counters:
+        refuse(args, ("backward", "training"), "--counter: the other tools count the forward pass in eval mode")
     case, target = None, parse_target(text, args)
     given = _in_types(args, has_times=True)
     if has_closed_form(target.spec):

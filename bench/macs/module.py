@@ -106,6 +106,7 @@ def _not_called(count: Count) -> str:
 def _notes(count: Count) -> list[str]:
     """Return how a target was counted, and what its count leaves out."""
     passes = "one forward and backward pass" if count.target and count.target.backward else "one forward pass"
+    passes += " in training mode" * bool(count.target and count.target.training)
     device = "shapes only, no weights (meta device)" if count.device == "meta" else f"counted on {count.device}"
     notes = [f"{passes.capitalize()}, whole batch; {device}."]
     if count.why_there:
