@@ -24,7 +24,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from headcount.bench.cli import Parser, add_output, check_not_input, exit_process, serve
-from headcount.bench.column import plural
+from headcount.bench.column import DASH, plural
 from headcount.bench.contractions import linalg
 from headcount.bench.counting.count import DEVICES, check_device, count
 from headcount.bench.counting.result import Count
@@ -43,17 +43,18 @@ from headcount.bench.snapshot.difference import (
     summary,
     unmet_limits,
 )
-from headcount.bench.snapshot.tables import LOCKED, merge_targets, tables
+from headcount.bench.snapshot.tables import LOCKED, input_facts, merge_targets, tables
 from headcount.bench.targets.target import (
     POLICIES,
     Target,
+    add_modes,
     add_operator_options,
     add_ranks,
     add_target_options,
     is_configuration,
     parse_target,
 )
-from headcount.bench.targets.user_code import is_below
+from headcount.bench.targets.user_code import UserCodeError, check_target, is_below
 from headcount.models.configs.numbers import parse_amount
 
 PROG = "python -m bench.lock"
@@ -84,7 +85,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     how = out.add_argument_group("what is counted")
     add = how.add_argument
     add_target_options(how)
-    add("--backward", action="store_true", default=None, help="count the gradients too")
+    add_modes(how)
     add("--plan", metavar="PLAN", help="tp=8,sp; with --ranks FILE.py:FUNCTION or transformers")
     add_ranks(how)
     add("--device", choices=DEVICES, help="(default: meta, or the module's own)")
@@ -135,6 +136,8 @@ def command(args: argparse.Namespace) -> Result | str:
             check_not_input(args, *request.code)
         if path and not args.trust:
             roots |= _roots(path, {*request.code} - {request.spec if word else None, args.plan})
+        if path and not word:
+            _check_there(request, path, len(locked))
     found = []
     for old, request, _ in jobs:
         limits = {**((old and old.limits) or {}), **dict(args.max)}
@@ -183,6 +186,17 @@ def _request(args: argparse.Namespace, locked: Count | None, word: str) -> Targe
     return target
 
 
+def _check_there(target: Target, lock: str, targets: int) -> None:
+    """Raise UsageError, with how a lock gets another target, where its own is not there."""
+    try:
+        check_target(target.spec)
+    except UserCodeError as error:
+        advice = f"headcount lock --check {lock} TARGET counts another in its place, and --update stores it"
+        if targets > 1:
+            advice = f"headcount lock TARGET … -o {lock} writes a lock of others"
+        raise UsageError(f"{target.name}: {error}; {advice}") from None
+
+
 def _roots(lock: str, specs: Iterable[str]) -> dict[str, str]:
     """Return the root of the lock's repository, or without git its folder, by each of ``specs`` that is code.
 
@@ -215,6 +229,9 @@ def _compare(args: argparse.Namespace, found: Sequence[tuple[Count, Count]]) -> 
         why = failures(old, new)
         name = f"{new.label} " * (len(found) > 1)
         lines.append(f"{start}as locked, {_totals(new)}")
+        lines += [
+            f"{start}{what}: {before or DASH} -> {after or DASH}" for what, before, after in input_facts(old, new)
+        ]
         words.append(name + summary(old, new))
         if why or not equal(old, new) or args.format not in ("text", "md"):
             headlines.append(name + headline(old, new))

@@ -20,6 +20,10 @@ class CostChanged(AssertionError):
     """The count of a module is not as locked; the message has the largest changes, by name."""
 
 
+class LockMissing(AssertionError):
+    """A test has no lock to compare with."""
+
+
 class Lock(Count):
     """The count of a module, to write to a file or to check against one."""
 

@@ -47,13 +47,14 @@ def macs_lock(request: pytest.FixtureRequest) -> Callable[..., "Lock"]:
     """Return a function like ``hc.lock`` that also checks the count against the test's own lock.
 
     Its argument ``name`` separates several locks of one test. It returns the Lock, and raises CostChanged where the
-    count is not as locked or there is no lock, and ValueError where two calls or two tests have the same file.
+    count is not as locked, LockMissing where there is no lock, both AssertionErrors, and ValueError where two calls or
+    two tests have the same file.
     """
     mine: set[Path] = set()
 
     def check(module: Any, *inputs: Any, name: str = "", **options: Any) -> "Lock":
         __tracebackhide__ = True
-        from headcount.bench.lock.api import CostChanged, lock
+        from headcount.bench.lock.api import LockMissing, lock
 
         path = _lock_path(request.node, name)
         owner = request.config.stash.setdefault(_OWNERS, {}).setdefault(path, request.node.nodeid)
@@ -67,7 +68,7 @@ def macs_lock(request: pytest.FixtureRequest) -> Callable[..., "Lock"]:
         elif path.exists():
             counted.check(path)
         else:
-            raise CostChanged(f"there is no lock {path}; pytest {OPTION} writes it")
+            raise LockMissing(f"there is no lock {path}; pytest {OPTION} writes it")
         return counted
 
     return check

@@ -185,6 +185,11 @@ def facts(old: Count, new: Count, names: Sequence[str] = ("", "")) -> list[tuple
     return [line for line in _how(old, new, names) if line[1] != line[2]]
 
 
+def input_facts(old: Count, new: Count) -> list[tuple[str, str | None, str | None]]:
+    """Return the inputs that differ in shape or type, as facts."""
+    return [line for line in facts(old, new) if line[0].startswith("input ")]
+
+
 def _how(old: Count, new: Count, names: Sequence[str]) -> Iterator[tuple[str, str | None, str | None]]:
     """Yield unsupported operations, modules that did not run, name, inputs, versions and target of both counts, as
     far as both have them."""

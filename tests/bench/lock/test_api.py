@@ -99,7 +99,7 @@ def test_fixture_writes_and_compares(pytester):
     path = pytester.makepyfile(test_net=TEST)
     missing = pytester.runpytest(*PLUGIN)
     missing.assert_outcomes(failed=3)
-    missing.stdout.fnmatch_lines("*CostChanged: there is no lock *test_net/test_cost.lock; pytest --macs-lock-update*")
+    missing.stdout.fnmatch_lines("*LockMissing: there is no lock *test_net/test_cost.lock; pytest --macs-lock-update*")
     assert not (pytester.path / "test_net").exists()
     pytester.runpytest(*PLUGIN, "--macs-lock-update").assert_outcomes(passed=3)
     assert sorted(one.name for one in (pytester.path / "test_net").iterdir()) == LOCKS

@@ -42,7 +42,7 @@ def test_options_reach_count_and_lock(folder, monkeypatch):
     counted = []
     options = {"device": "meta", "allow_unsupported": True, "elementwise": "include", "formulas": {"mylib.op": "a0*o"}}
     options |= {"formula_set": "linalg", "inputs": ("1,7", "ids=1,5:long"), "dtype": "bfloat16", "backward": True}
-    options["lengths"] = {"seq_len": 11, "images": 2}
+    options |= {"training": True, "lengths": {"seq_len": 11, "images": 2}}
     options |= {"plan": "plan.py:apply", "ranks": 4, "rank": 3}
 
     def count(target, roots):
@@ -52,7 +52,7 @@ def test_options_reach_count_and_lock(folder, monkeypatch):
     monkeypatch.setattr(command, "count", count)
     given = ["--device", "meta", "--allow-unsupported", "--elementwise", "include", "--formula", "mylib.op=a0*o"]
     given += ["--formula-set", "linalg", "--input", "1,7", "--input", "ids=1,5:long", "--dtype", "bfloat16"]
-    given += ["--backward", "--seq-len", "11", "--images", "2"]
+    given += ["--backward", "--training", "--seq-len", "11", "--images", "2"]
     given += ["--plan", "plan.py:apply", "--ranks", "4", "--rank", "3"]
     assert main(["model.py:make", "--set", "n=7", *given, "-o", "macs.lock"]) == 0
     assert main(["--check", "macs.lock"]) == 0
@@ -299,6 +299,7 @@ def test_lock_of_several_targets_is_updated(pair, capsys):
     (["--badge", "two.svg", "two.lock", "two.lock"], ["read one lock"]),
     (["--check", "two.lock", "--input", "5,7"], ["--input goes with one TARGET, not 2: "]),
     (["model.py:make", "small.py:make", "--input", "5,7"], ["--input goes with one TARGET, not 2: "]),
+    (["--check", "two.lock", "--set", "small:n=5"], ["--set small:n=5: ", "give small alone with --set n=5"]),
 ], ids=" ".join)  # fmt: skip
 def test_wrong_targets_are_one_line(words, valid, pair, capsys):
     text = (pair / "two.lock").read_text()
@@ -307,3 +308,62 @@ def test_wrong_targets_are_one_line(words, valid, pair, capsys):
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and all(word in error for word in valid)
     assert (pair / "two.lock").read_text() == text
+
+
+def test_renamed_file_names_how_the_lock_gets_another(pair, capsys):
+    assert main(["model.py:make", "-o", "one.lock"]) == 0
+    (pair / "model.py").rename("models.py")
+    capsys.readouterr()
+    for lock, advice in (("one.lock", "--check one.lock TARGET"), ("two.lock", "TARGET … -o two.lock")):
+        assert main(["--check", lock]) == 2
+        error = capsys.readouterr().err
+        assert "model.py:make: there is no file model.py; " in error and f"headcount lock {advice}" in error
+    assert main(["--check", "one.lock", "models.py:make"]) == main(["--update", "one.lock", "models.py:make"]) == 0
+    assert main(["--check", "one.lock"]) == 0
+
+
+def test_check_names_another_type_of_inputs(pair, capsys):
+    (pair / "model.py").write_text(
+        FACTORY.replace("(torch.zeros(7, 11),)", "(torch.zeros(7, 11, dtype=torch.bfloat16),)").replace(
+            "bias=False", "bias=False, dtype=torch.bfloat16"
+        )
+    )
+    capsys.readouterr()
+    assert main(["--check", "two.lock", "model.py:make"]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == ["two.lock: input 0: 7x11 float32 -> 7x11 bfloat16"]
+
+
+CHECKPOINTED = """
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(5, 7, bias=False), nn.Linear(7, 11, bias=False))
+
+    def forward(self, x):
+        return checkpoint(self.layers, x, use_reentrant=False) if self.training else self.layers(x)
+
+def make(): return Net(), (torch.zeros(3, 5),)
+"""
+
+
+def test_training_counts_activation_checkpointing(folder, capsys):
+    (folder / "model.py").write_text(CHECKPOINTED)
+    first, second = 3 * 5 * 7, 3 * 7 * 11
+    found = {}
+    for options in ([], ["--training"]):
+        capsys.readouterr()
+        assert count(["model.py:make", "--backward", "--format", "json", *options]) == 0
+        counted = json.loads(capsys.readouterr().out)["tables"][0]["count"]
+        found[counted["macs"]] = " ".join(counted["notes"])
+    # the last layer's output is not needed again
+    assert [*found] == [3 * (first + second), 4 * first + 3 * second]
+    evaluated, trained = found.values()
+    assert "in eval mode; training=True (--training)" in evaluated and "eval mode" not in trained
+    assert "floating-point inputs" in evaluated and "floating-point inputs" in trained
+    assert main(["model.py:make", "--backward", "--training", "-o", "macs.lock"]) == main(["--check", "macs.lock"]) == 0
+    (folder / "model.py").write_text(CHECKPOINTED.replace("if self.training", "if False"))
+    assert main(["--check", "macs.lock"]) == 1
