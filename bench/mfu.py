@@ -55,6 +55,9 @@ class MFU:
     update, ``average`` that of all, None before the first; ``metrics`` is a dict for a logger; ``tokens`` and
     ``seconds`` are totals.
 
+    The FLOPs per token are those of sequences as long as the sample's. Where the rule counts attention (all but those
+    of N, as 6n), make an MFU for each length: ``{T: hc.MFU(model, (1, T), peak=…) for T in lengths}``.
+
     Of frozen parameters (``requires_grad=False``, as LoRA leaves them) the FLOPs of their own gradients are not
     counted; those of their input are, also where nothing before them trains and a step leaves them out.
 
@@ -123,16 +126,18 @@ class MFU:
                 added = divide(recomputed_flops(again, self.rule), tokens)
                 self.hardware_flops_per_token = divide(self.flops_per_token + added, 1)
         self._sequence_tokens = Fraction(tokens, counted.samples)
+        self._has_length = any(term.of == "size" for term in self.rule.terms)
         self.tokens, self.seconds = 0, 0.0
         self.value: float | None = None
         self.metrics: dict[str, float] = {}
 
-    def update(self, tokens: int, seconds: float) -> float:
+    def update(self, tokens: int, seconds: float, seq_len: int | None = None) -> float:
         """Return the utilisation, as a share of 1, of ``tokens`` tokens that all devices trained on in ``seconds``.
 
-        Both are numbers above 0 of any type, tensors and arrays of one element too. Raises UsageError for anything
-        else.
+        They are numbers above 0 of any type, tensors and arrays of one element too. Raises UsageError for anything
+        else, and for a ``seq_len`` at which the rule's FLOPs per token are not the sample's.
         """
+        self._check_length(seq_len)
         tokens, seconds = _above_0("tokens", tokens), float(_above_0("seconds", seconds))
         self.tokens, self.seconds = divide(self.tokens + tokens, 1), self.seconds + seconds
         self.value = self._share(tokens, seconds, self.flops_per_token)
@@ -146,15 +151,25 @@ class MFU:
         return self.value
 
     @contextmanager
-    def step(self, tokens: int) -> Iterator["MFU"]:
+    def step(self, tokens: int, seq_len: int | None = None) -> Iterator["MFU"]:
         """Time the block as a training step over ``tokens`` tokens and call ``update``.
 
         Synchronises CUDA before and after the block.
         """
         tokens = _above_0("tokens", tokens)
+        self._check_length(seq_len)
         started = _now()
         yield self
         self.update(tokens, _now() - started)
+
+    def _check_length(self, seq_len: int | None) -> None:
+        """Raise UsageError for a length at which the FLOPs per token of the rule are others."""
+        if seq_len is None or not self._has_length or _whole("seq_len", seq_len) == self._sequence_tokens:
+            return
+        raise UsageError(
+            f"seq_len={seq_len}: rule {self.rule.name} has other FLOPs per token than at the sample's "
+            f"{self._sequence_tokens} tokens; make an MFU for each length, hc.MFU(model, (1, {seq_len}), peak=…)"
+        )
 
     @property
     def average(self) -> float | None:

@@ -209,12 +209,10 @@ def _module_flops(count: "Count", rule: Rule, tokens: int, active_params: int | 
     if "expert_linear" not in kinds and count.active_params == count.used_params:
         # a dense module, of which each token uses every parameter that the run reads, has no router
         terms = tuple(term for term in terms if "router" not in term.path)
-    for term in terms:
-        if term.letter or term.path or {"embedding", "softmax"} & set(term.kinds):
-            raise RuleRefused(
-                f"rule {rule.name} treats routers, embeddings, the vocabulary projection or softmax apart, which the "
-                "products of a module do not name"
-            )
+    if parts := dict.fromkeys(filter(None, map(_named_part, terms))):
+        raise RuleRefused(
+            f"rule {rule.name} treats {', '.join(parts)} apart, which a preset names and a module does not"
+        )
     if not active_params and any(term.of == "active_params" for term in terms):
         raise ActiveParamsUnknown(
             f"rule {rule.name} needs the parameters that a token uses, which this run does not show"
@@ -225,6 +223,18 @@ def _module_flops(count: "Count", rule: Rule, tokens: int, active_params: int | 
     return replace(rule, terms=terms).flops(products, tokens) - _frozen_flops(
         count, rule, terms, tokens, active_params, trainable
     )
+
+
+def _named_part(term: Term) -> str:
+    """Return the part of a model that a term is of, where the products of a module do not name it; else nothing."""
+    if "router" in term.path:
+        return "routers"
+    if term.path:
+        return "position projections"
+    for kind, part in {"embedding": "embeddings", "softmax": "softmax"}.items():
+        if kind in term.kinds:
+            return part
+    return "the vocabulary projection" if term.letter else ""
 
 
 def _frozen_flops(

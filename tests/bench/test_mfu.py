@@ -155,6 +155,19 @@ def test_text_before_and_after_an_update():
     assert str(found).startswith("MFU 46.2 %; ") and found.average == pytest.approx(0.462 / 1001)
 
 
+def test_length_is_the_one_of_the_sample():
+    x = torch.ones(2, 13, d)
+    palm, parameters = (hc.MFU(Attention(), x, peak=PEAK, rule=rule) for rule in ("palm", "6n"))
+    palm.update(26, 1.0, seq_len=13)
+    with pytest.raises(UsageError, match="^seq_len=7: rule palm .* 13 tokens; make an MFU for each length"):
+        palm.update(14, 1.0, seq_len=7)
+    with pytest.raises(UsageError, match="^seq_len=7: "), palm.step(14, seq_len=7):
+        pass
+    assert palm.tokens == 26
+    # 6 FLOPs of a parameter have no length
+    assert parameters.update(14, 1.0, seq_len=7) == parameters.update(14, 1.0)
+
+
 NUMBERS = [
     1000, 1000.0, Fraction(1000), numpy.int64(1000), numpy.float32(1000), numpy.array(1000), numpy.array([1000]),
     torch.tensor(1000), torch.tensor([1000.0]), Decimal(1000),
@@ -275,8 +288,10 @@ def test_refused_rules_list_those_that_work(name):
 
 @pytest.mark.parametrize("rule", ["kaplan", "chinchilla", "6n_no_embedding", "torchtitan", "megatron2021"])
 def test_rule_that_needs_more_than_a_run_is_refused(count, rule):
-    with pytest.raises(UsageError, match=f"^rule {rule} treats .* apart"):
+    with pytest.raises(UsageError, match=f"^rule {rule} treats .* apart") as caught:
         hc.MFU(count, torch.zeros(B, T, dtype=torch.long), peak=PEAK, rule=rule)
+    # the parts of this rule and no others
+    assert ("softmax" in str(caught.value)) == (rule == "chinchilla") and "routers" not in str(caught.value)
 
 
 def test_columns_of_a_module(count):
