@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from headcount.bench.counters.base import CounterError, CounterResult, ToolError
-from headcount.bench.trace.names import keep_eager, patched, restore_training_flags, set_eval_mode
+from headcount.bench.trace.names import keep_eager, patched, restore_training_flags, set_mode
 
 
 def run_counter(tool: ModuleType, model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> CounterResult:
@@ -41,7 +41,7 @@ def _run_context(model: nn.Module, counter: str, label: str) -> Iterator[None]:
     before = [set(own) for own in hooks]
     try:
         with restore_training_flags(model), patched() as replaced:
-            set_eval_mode(model)
+            set_mode(model, training=False)
             keep_eager(replaced)
             # Not inference_mode: there ptflops' aten backend counts 0 for every nn.Linear.
             with torch.no_grad(), redirect_stdout(printed), redirect_stderr(printed):

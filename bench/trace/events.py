@@ -215,7 +215,9 @@ class Trace:
         """Yield what a backward pass lacks of a training step on data, and what it has in addition."""
         # headcount's own models are the same in both modes
         has_modes = self.modules and not self.modules[0].kind.__module__.startswith("headcount.models.")
-        if self.backward and not self.training and has_modes:
+        if self.backward and has_modes and self.found and not self.modules[0].children:
+            yield "Modules that the function refers to ran in the mode that they were in, training or eval."
+        elif self.backward and has_modes and not self.training:
             yield (
                 "The modules ran in eval mode; training=True (--training) runs them as in training, activation "
                 "checkpointing included."

@@ -121,16 +121,19 @@ def restore_training_flags(model: nn.Module) -> Iterator[None]:
             module.training = flag
 
 
-def set_eval_mode(model: nn.Module) -> None:
-    """Call ``model.eval()``, ignoring the errors of exported modules and frozen scripts, which have one mode only.
+def set_mode(model: nn.Module, training: bool) -> None:
+    """Set a model to eval mode, or to training mode unless it is in it: parts of it may be meant to stay in eval mode.
 
-    Other errors of a user's ``eval`` pass through.
+    Errors of exported modules and frozen scripts, which have one mode only, are ignored; others of a user's ``eval`` or
+    ``train`` pass through.
     """
+    if training and getattr(model, "training", True):
+        return
     ignored: list[type[Exception]] = [NotImplementedError]
     if not all(hasattr(module, "training") for module in model.modules()):
         ignored.append(AttributeError)
     with suppress(*ignored):
-        model.eval()
+        model.train() if training else model.eval()
 
 
 class CompilerImports:

@@ -19,7 +19,7 @@ from headcount.bench.trace.copies import Copier, as_leaf, global_names
 from headcount.bench.trace.events import GroupFact, Trace
 from headcount.bench.trace.garbage_collector import no_full_gc
 from headcount.bench.trace.modes import parts_of, results_of, unread_results
-from headcount.bench.trace.names import AttributePatches, set_eval_mode
+from headcount.bench.trace.names import AttributePatches, set_mode
 from headcount.bench.trace.recorder import Recorder
 from headcount.bench.trace.shapes import find_cache
 
@@ -44,11 +44,11 @@ def record(
 
     ``names`` are Python names ("torch.matmul") whose calls become events too. ``backward`` differentiates all
     floating-point outputs with respect to every trainable parameter and every floating-point input; without
-    ``input_gradients`` inputs need none, as the data of a training step. The model runs in eval mode unless
-    ``training``, and without autograd unless ``backward``. With ``hooked`` each module has a hook, as under a tool that
-    sets hooks: torch's encoder layer then leaves its fast path. The run draws the random numbers of one call; nothing
-    else of the caller's changes, and torch's functions and modes are restored. A model that refuses to be copied runs
-    itself. Errors of the model pass through.
+    ``input_gradients`` inputs need none, as the data of a training step. The model runs in eval mode, with ``training``
+    in training mode, and without autograd unless ``backward``. With ``hooked`` each module has a hook, as under a tool
+    that sets hooks: torch's encoder layer then leaves its fast path. The run draws the random numbers of one call;
+    nothing else of the caller's changes, and torch's functions and modes are restored. A model that refuses to be
+    copied runs itself. Errors of the model pass through.
     """
     kwargs = dict(kwargs or {})
     lazy = next((name for name, part in model.named_modules() if _is_lazy(part)), None)
@@ -65,8 +65,7 @@ def record(
             if model is original:
                 _restore_module(model, copier, changed, backward)
             args, kwargs = copier.inputs(args, kwargs)
-        if not training:
-            set_eval_mode(model)
+        set_mode(model, training)
         if hooked:
             for module in model.modules():
                 changed.callback(module.register_forward_hook(lambda *_: None).remove)
