@@ -64,6 +64,7 @@ class FunctionModule(nn.Module):
         owner = getattr(function, "__self__", None)
         if isinstance(owner, nn.Module):
             self.owner = owner
+            self.training = owner.training
         self.function = function
         self.name = getattr(function, "__name__", type(function).__name__)
 
@@ -352,11 +353,11 @@ def count_macs(
     ``{"mylib.my_op": lambda event: event.args[0].numel * event.out.shape[-1]}``.
     ``formula_set="linalg"`` counts matrix decompositions, solvers and FFTs by the stated formulas of
     bench.contractions.linalg.
-    A copy of the module runs, in eval mode unless ``training``: the module is not changed, and random numbers advance
-    as by one call. What Python cannot copy (a lock, a file, FSDP), globals, attributes of classes, caches of functions
-    and the objects in closures that are no module, tensor or optimiser are the caller's: what ``forward`` changes there
-    stays changed, as does what a kernel writes through an address on a GPU.
-    Other threads may run modules and compile meanwhile; one thread counts at a time, and the others wait. Work that
+    A copy of the module runs, in eval mode, or with ``training`` in training mode: the module is not changed, and
+    random numbers advance as by one call. What Python cannot copy (a lock, a file, FSDP), globals, attributes of
+    classes, caches of functions and the objects in closures that are no module, tensor or optimiser are the caller's:
+    what ``forward`` changes there stays changed, as does what a kernel writes through an address on a GPU. Other
+    threads may run modules and compile meanwhile; one thread counts at a time, and the others wait. Work that
     ``forward`` gives to other threads or processes is an unsupported operation; it is not seen where they run before
     the count, run no module of the model and keep what they return.
 

@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.utils._pytree import tree_leaves
 
@@ -313,21 +313,6 @@ def _unknown_of(counted: Count, active_params: int | None = None, **_: Any) -> s
     return " and ".join(needed)
 
 
-class _TrainingStep(nn.Module):
-    """A module in training mode, to which it is set as a whole unless it is already."""
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.module = module
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the module."""
-        module = getattr(self.module, "owner", self.module)
-        if not module.training:
-            module.train()
-        return self.module(*args, **kwargs)
-
-
 def _products_run_again(model: Any, sample: tuple, forward: dict[str, Any]) -> list[Entry] | None:
     """Return the forward products that the backward pass of a training step runs; None where no step runs here.
 
@@ -341,7 +326,7 @@ def _products_run_again(model: Any, sample: tuple, forward: dict[str, Any]) -> l
         while isinstance(module, DataParallel | DistributedDataParallel):
             # its gradients wait for the other processes, which may not be here
             module = module.module
-        step = record(_TrainingStep(module), args, kwargs, backward=True, training=True, input_gradients=False)
+        step = record(module, args, kwargs, backward=True, training=True, input_gradients=False)
         run = count_contractions(step, **rules).run
     except Exception:
         # out of memory, no backward pass, an operator without a rule: what a step runs again is unknown

@@ -562,6 +562,17 @@ class Mode(nn.Module):
         return self.proj(x) if self.training else x
 
 
+def test_training_sets_the_mode_of_a_copy():
+    model = Mode().eval()
+    for called in (model, model.forward):
+        assert [hc.count(called, X, training=training).macs for training in (False, True)] == [0, MACS]
+    assert not model.training and not model.proj.training
+    # frozen parts of a model in training mode stay so
+    model.train()
+    model.proj.eval()
+    assert hc.count(nn.Sequential(nn.Sequential(model), Mode().eval()), torch.ones(B, D), training=True).macs == MACS
+
+
 @pytest.mark.parametrize("mode, trains", [("train", True), ("eval", False), ("same", True)])
 def test_mode_of_summary_is_that_of_the_run(mode, trains):
     assert hc.summary(Mode(), X, mode=mode, cache_forward_pass=True).macs == MACS * trains
@@ -725,5 +736,7 @@ def test_backward_says_how_it_differs_from_a_training_step():
     assert "eval mode" not in trained and "floating-point inputs" in trained
     ids = notes(nn.Embedding(B, D), torch.zeros(B, dtype=torch.long), backward=True)
     assert "eval mode" in ids and "floating-point inputs" not in ids
+    net = Net().eval()
+    assert "in the mode that they were in" in notes(lambda x: net(x), X, backward=True, training=True)
     # one of headcount's own is the same in both modes
     assert notes("llama3-8b,T=2", backward=True) == notes(Net(), X) == ""
