@@ -1,4 +1,4 @@
-"""``headcount compare``: two models, two parallel plans of one, or two rules of training FLOPs, part by part."""
+"""``headcount compare``: two models, two parallel plans of one, or rules of training FLOPs."""
 
 import argparse
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ from headcount.bench.targets.target import TARGET, add_target_options, has_plans
 from headcount.formulas.plan import GRAMMAR, Plan
 from headcount.formulas.plan import parse as parse_plan
 from headcount.formulas.rank import BYTES, INDEX, PARAMETER, REDUCTION
-from headcount.models.configs.targets import split
+from headcount.models.configs.targets import has_closed_form, split
 
 PROG = "headcount compare"
 DESCRIPTION = """The difference of two models by module and kind, and the sizes where it changes its sign.
@@ -189,14 +189,28 @@ def _in_sides(texts: Sequence[str]) -> str:
 
 
 def _rules(args: argparse.Namespace) -> Result:
-    """Return the differences of two rules of training FLOPs on one preset."""
+    """Return the training FLOPs of one model by several rules; of a preset by two their differences by entry."""
     if len(args.models) != 1:
         raise UsageError(ONE_OR_TWO)
+    if len(args.rules) < 2:
+        raise UsageError(f"--rules takes two or more, as palm 6n; {args.rules[0]} alone goes with --columns")
     (text,) = args.models
-    refuse(args, ("input", "dtype", "counter", "device"), "--rules")
+    refuse(args, ("counter", "device"), "--rules")
     target = parse_target(text, args)
-    found = entries.compare_rules(Case.of(target.spec, target.settings, target.lengths, called=text), args.rules)
+    if not has_closed_form(target.spec):
+        return _rule_totals(args, count(target), target.name)
+    refuse(args, ("input", "dtype"), "--rules of a preset")
+    case = Case.of(target.spec, target.settings, target.lengths, called=text)
+    if len(args.rules) > 2:
+        return _rule_totals(args, case, case.name)
+    found = entries.compare_rules(case, args.rules)
     return Result([entries.rules_table(found)], lambda: entries.rules_sentence(found), remark=peak_memory)
+
+
+def _rule_totals(args: argparse.Namespace, model: Case | Count, name: str) -> Result:
+    """Return what each of several rules counts of a model, or two of one whose modules have no named parts."""
+    table = entries.rule_totals(model, name, args.rules)
+    return Result([table], lambda: entries.totals_sentence(name, [*table.rows]), remark=peak_memory)
 
 
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:

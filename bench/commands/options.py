@@ -86,8 +86,8 @@ def assumptions_of(args: argparse.Namespace, has_times: bool = False) -> Assumpt
         raise UsageError(f"{', '.join(OPTIONS.get(name, flag(name)) for name in values)}: give --columns that use it")
     if len(args.rules or ()) > 1:
         raise UsageError(
-            f"--columns take one of --rules, not {', '.join(args.rules)}; headcount compare PRESET --rules "
-            f"{' '.join(args.rules[:2])} compares two"
+            f"--columns take one of --rules, not {', '.join(args.rules)}; headcount compare TARGET --rules "
+            f"{' '.join(args.rules)} compares them"
         )
     if args.prices:
         values["prices"] = read_prices(args.prices)

@@ -8,9 +8,8 @@ from functools import partial
 from headcount.bench.case import Case, describe_input
 from headcount.bench.column import Column, macs_column, params_column
 from headcount.bench.counting.result import Count
-from headcount.bench.errors import UsageError
 from headcount.bench.result import Row, Table, columns_of, format_macs, shown
-from headcount.bench.training_flops import tokens_of
+from headcount.bench.training_flops import find_rule, flops_per_token, tokens_of
 from headcount.formulas.conventions import CONVENTIONS, Rule
 from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger, divide
 from headcount.formulas.summary import sizes
@@ -117,12 +116,7 @@ class RuleComparison:
 
 
 def compare_rules(case: Case, names: Sequence[str]) -> RuleComparison:
-    """Return FLOPs per token by the two rules ``names``.
-
-    Raises UsageError where a rule does not apply to the model, and for another number of rules than two.
-    """
-    if len(names) != 2:
-        raise UsageError(f"--rules takes two to compare, as palm 6n, or one with --columns; given: {', '.join(names)}")
+    """Return FLOPs per token by the two rules ``names``. Raises UsageError where a rule does not apply to the model."""
     rules = [CONVENTIONS[name] for name in names]
     _, tokens = (tokens_of(case, rule) for rule in rules)
     parts = [(entry.path or "(model)", entry.kind, Ledger((entry,))) for entry in case.ledger]
@@ -148,7 +142,7 @@ def rules_table(found: RuleComparison) -> Table[RuleRow]:
     used, stored = case.ledger.active_params, case.ledger.params
     size = f"{used:,} of {stored:,} parameters are active" if used != stored else f"{stored:,} parameters"
     notes = [f"Input: {describe_input(case.lengths)}. FLOPs per token of a training step. {case.name}: {size}."]
-    notes += [f"{rule.name}: {rule.about} Source: {rule.source}." for rule in dict.fromkeys(found.rules)]
+    notes += map(_about, dict.fromkeys(found.rules))
     title = f"{case.name}: {a.name} against {b.name}"
     facts = {"model": case.name, "rules": [a.name, b.name]}
     return Table(f"{case.name}-rules", title, columns, found.rows, notes, facts=facts)
@@ -158,3 +152,35 @@ def rules_sentence(found: RuleComparison) -> str:
     """Return what each rule counts of the model."""
     total, (a, b) = found.rows[-1], found.rules
     return f"{found.case.name}: {total.a:,} FLOPs per token by {a.name}, {total.b:,} by {b.name}."
+
+
+def _about(rule: Rule) -> str:
+    return f"{rule.name}: {rule.about} Source: {rule.source}."
+
+
+@dataclass(frozen=True)
+class RuleTotal(Row):
+    """FLOPs per token of a training step of a whole model by a rule, and their ratio to those of the first rule."""
+
+    rule: str = shown(Column, "rule")
+    flops: int | Fraction = shown(Column, "FLOPs\nper token", unit="FLOPs", kind="int", of="FLOPs", priority=0)
+    ratio: Fraction = shown(Column, "of the\nfirst", kind="fixed", digits=4)
+
+
+def rule_totals(model: Case | Count, name: str, names: Sequence[str]) -> Table[RuleTotal]:
+    """Return FLOPs per token of the model called ``name`` by the rules ``names``.
+
+    Raises UsageError where a rule does not apply to it.
+    """
+    rules = [find_rule(one, model) for one in dict.fromkeys(names)]
+    flops = [flops_per_token(model, rule) for rule in rules]
+    rows = [RuleTotal(rule.name, size, Fraction(size) / flops[0]) for rule, size in zip(rules, flops, strict=True)]
+    given = describe_input(model.lengths) if isinstance(model, Case) else "; ".join(model.inputs)
+    notes = [f"Input: {given}. FLOPs per token of a training step, forward and backward.", *map(_about, rules)]
+    return Table("rules", f"{name}: rules of training", columns_of(RuleTotal), rows, notes, facts={"model": name})
+
+
+def totals_sentence(name: str, rows: Sequence[RuleTotal]) -> str:
+    """Return what each rule counts of the model called ``name``."""
+    parts = [f"{row.flops:,} {'FLOPs per token ' if row is rows[0] else ''}by {row.rule}" for row in rows]
+    return f"{name}: {', '.join(parts)}."

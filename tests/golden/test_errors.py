@@ -60,7 +60,7 @@ COUNTS = [
     ("count moa --counter closed-form", 2, ["moa:LETTER=N"]),
     ("count model.py:make --counter closed-form", 2, ["no closed form", "preset"]),
     ("count llama3-8b llm-s --counter torch", 2, ["one TARGET", "closed-form"]),
-    ("count llama3-8b --rules palm 6n --columns mfu", 2, ["headcount compare PRESET --rules palm 6n"]),
+    ("count llama3-8b --rules palm 6n --columns mfu", 2, ["headcount compare TARGET --rules palm 6n"]),
     ("count llama3-8b --counter closed-form --plot a.pdf", 2, ["--plot", "closed forms"]),
     ("count llama3-8b --counter closed-form --dtype half", 2, ["--dtype", "closed forms"]),
     ("count llama3-8b --plan tp=2 --context 7", 2, ["--context", "--plan"]),

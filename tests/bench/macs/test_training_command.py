@@ -52,3 +52,37 @@ def test_two_rules_by_entry(tables):
     differing = [row for row in found if row["difference"] and row["kind"]]
     assert [row["kind"] for row in differing] == ["scores", "values"]
     assert {row["difference"] for row in differing} == {6 * 2 * 3 * 10 * 13}
+
+
+USER = """
+from torch import long, nn, zeros
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.ids, self.head = nn.Embedding(31, 8), nn.Linear(8, 31)
+        self.attend = nn.MultiheadAttention(8, 2, bias=False)
+
+    def forward(self, ids):
+        x = self.ids(ids)
+        return self.head(self.attend(x, x, x)[0])
+
+def make(T=13):
+    return Net(), (zeros(T, 1, dtype=long),)
+"""
+
+
+@pytest.mark.parametrize("T", [13, 7])
+def test_rules_of_a_module(tables, tmp_path, monkeypatch, T):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.py").write_text(USER)
+    rows = tables("compare", f"model.py:make,T={T}", "--rules", "6n", "palm")["rules"]
+    used = 31 * 8 + 4 * 8 * 8 + (8 + 1) * 31
+    assert {row["rule"]: row["flops"] for row in rows} == {"6n": 6 * used, "palm": 6 * used + 12 * T * 8}
+
+
+def test_several_rules_of_a_preset(tables):
+    argv = ["compare", *SMALL[1:], "--rules", "palm", "6n", "palm", "megatron_model"]
+    flops = {row["rule"]: row["flops"] for row in tables(*argv)["rules"]}
+    assert [*flops] == ["palm", "6n", "megatron_model"]
+    assert (flops["palm"], flops["6n"]) == (PALM, 6 * N)
