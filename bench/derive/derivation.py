@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
-from itertools import chain, islice, product
+from itertools import chain, islice, permutations, product
+from math import lcm
 from typing import Any
 
 import sympy
@@ -41,8 +42,10 @@ SYMBOLIC_LINE = 5
 
 MOST_TRIED = 60
 """The most first points that are tried for a module that cannot be built at the usual ones."""
-MOST_GRIDS = 2
-"""The most of these points from which a closed form is derived: a run with symbols takes seconds."""
+MOST_GRIDS = 3
+"""The most of these grids from which a closed form is derived: a run with symbols takes seconds."""
+DIVISORS = 6
+"""The largest of the divisors tried of a size: a cost of degree 3 follows from four of them."""
 TRIED_SIZES = (8, 4, 24, 2)
 """Sizes of such points: multiples of one another, as widths are of heads."""
 
@@ -105,8 +108,11 @@ def _of_keywords(
         grids = [Grid.at(usual, given)]
     else:
         ones = dict.fromkeys(names, 1)
-        grids = [Grid(usual, ones), *([Grid(own, own), Grid(own, ones)] if is_whole else [])]
-    found = _derive_at_first(build_at, grids, () if given else _searched(build_at, names), own if is_whole else None)
+        grids = [Grid(usual, ones)]
+    # the own sizes last: a model that needs values runs there, and at ten times each of them
+    last = [Grid(own, own), Grid(own, ones)] if is_whole and not given else []
+    searched = () if given else islice(_searched(build_at, names), MOST_GRIDS)
+    found = _derive_at_first(build_at, chain(grids, searched, last), own if is_whole else None)
     return replace(found, sizes=dict.fromkeys(names, ""))
 
 
@@ -153,32 +159,49 @@ def _of_inputs(target: Target, names: Sequence[str], given: Mapping[str, tuple[i
     grids = [*(Grid(first, step) for step in steps), Grid(less, less)]
     if given:
         grids = [Grid.at(first, given)]
-    found = _derive_at_first(resized(build_example, free), grids, (), own)
+    found = _derive_at_first(resized(build_example, free), grids, own)
     about = {size.name: f"{size.about}, {size.example:,} in the example" for size in free}
     held = tuple(f"{size.about} = {size.example:,}" for size in fixed)
     return replace(found, method=found.method + note, sizes=about, fixed=held)
 
 
 def _searched(build: Build, names: Sequence[str]) -> Iterator[Grid]:
-    """Yield grids at whose first two points the module can be built, those of the most different sizes first."""
+    """Yield grids at whose first two points the module can be built, those of the most different sizes first, each
+    before those in which a size divides another."""
     points = sorted(product(TRIED_SIZES, repeat=len(names)), key=lambda sizes: -len(set(sizes)))
     for sizes in points[:MOST_TRIED]:
         base = dict(zip(names, sizes, strict=True))
-        with suppress(CannotBuild), one_thread():
-            for factor in (1, 2):
-                count_at(build, FakeTensorMode, {name: factor * size for name, size in base.items()})
+        if all(_runs(build, {name: factor * size for name, size in base.items()}) for factor in (1, 2)):
             yield Grid(base, base)
+            yield from _dividing(build, base)
 
 
-def _derive_at_first(
-    build: Build, grids: Sequence[Grid], more: Iterable[Grid], own: Mapping[str, int] | None
-) -> Derivation:
-    """Return the closed form from the first of ``grids``, then of ``more``, at whose points the module can be built.
+def _dividing(build: Build, base: Mapping[str, int]) -> Iterator[Grid]:
+    """Yield grids for a size that must divide another, as heads divide a width: 1 to DIVISORS of multiples of all."""
+    whole = lcm(*range(1, DIVISORS + 1))
+    divisors = [name for name, size in base.items() if not _runs(build, {**base, name: LINE * size})]
+    for name, other in permutations(base, 2):
+        first = {**base, name: 1, other: whole}
+        ends = ({name: DIVISORS - 1}, {name: DIVISORS}, {other: LINE * whole})
+        if name in divisors and all(_runs(build, first | end) for end in ends):
+            yield Grid(first, {**base, name: 1, other: whole}, {name: DIVISORS})
+
+
+def _runs(build: Build, point: Mapping[str, int]) -> bool:
+    """Return whether a module can be built and run at a point."""
+    with suppress(CannotBuild), one_thread():
+        count_at(build, FakeTensorMode, point)
+        return True
+    return False
+
+
+def _derive_at_first(build: Build, grids: Iterable[Grid], own: Mapping[str, int] | None) -> Derivation:
+    """Return the closed form from the first of ``grids`` at whose points the module can be built.
 
     Raises the CannotBuild of the first grid where there is none.
     """
     failed: CannotBuild | None = None
-    for grid in chain(grids, islice(more, MOST_GRIDS)):
+    for grid in grids:
         try:
             return derive(build, grid, own=own)
         except CannotBuild as error:

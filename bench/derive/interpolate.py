@@ -5,7 +5,7 @@ at base + step * n: no system is solved, nothing is rounded.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from itertools import product
 from math import comb, prod
@@ -37,10 +37,11 @@ class NoPolynomial(Exception):
 
 @dataclass(frozen=True)
 class Grid:
-    """First point of the grid and distance of neighbouring points, by size."""
+    """First point of the grid and distance of neighbouring points, by size; of some sizes the ``most`` points along."""
 
     base: Mapping[str, int]
     step: Mapping[str, int]
+    most: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def at(cls, starts: Mapping[str, int], given: Mapping[str, tuple[int, int]]) -> "Grid":
@@ -58,7 +59,8 @@ class Grid:
 
     def along(self, names: Sequence[str]) -> "Grid":
         """Return the grid of some of the sizes."""
-        return Grid(*({name: size for name, size in of.items() if name in names} for of in (self.base, self.step)))
+        parts = (self.base, self.step, self.most)
+        return Grid(*({name: size for name, size in of.items() if name in names} for of in parts))
 
     def point(self, steps: Sequence[int]) -> dict[str, int]:
         """Return the point so many steps from the base."""
@@ -95,7 +97,8 @@ def fit_polynomial(count: Count, grid: Grid, line: int) -> tuple[dict[str, sympy
 
     degrees = []
     for axis, name in enumerate(grid.base):
-        steps = [tuple(n if i == axis else 0 for i in range(len(grid.base))) for n in range(line)]
+        number = min(line, grid.most.get(name, line))
+        steps = [tuple(n if i == axis else 0 for i in range(len(grid.base))) for n in range(number)]
         forms = _newton(counted, grid, steps[: MAX_DEGREE + 1])
         validate_at(counted, forms, map(grid.point, steps))
         degrees.append(max([0, *(sympy.degree(form, symbol(name)) for form in forms.values())]))

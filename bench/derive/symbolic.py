@@ -121,7 +121,11 @@ def count_symbolic(
         # With a rounded quotient in it an equation is a range; without, it ties one size to others.
         if isinstance(guard, sympy.Eq) and not guard.has(*ROUNDED):
             sizes = tuple(name for name in base if symbol(name) in guard.free_symbols)
-            raise NotSymbolic(f"the module requires {guard.lhs} = {guard.rhs}", sizes if len(sizes) == 1 else ())
+            needs = f"requires {guard.lhs} = {guard.rhs}"
+            if guard.atoms(sympy.Float):
+                # as 1 / sqrt(d), which scales scores or weights
+                needs = f"computes a number from {' and '.join(sizes)}"
+            raise NotSymbolic(f"the module {needs}", sizes if len(sizes) == 1 else ())
     forms = {kind: sympy.sympify(macs, strict=True).subs(names) for kind, macs in counted.items()}
     return {kind: sympy.expand(form.xreplace(exact)) for kind, form in forms.items()}, domain
 

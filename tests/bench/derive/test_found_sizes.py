@@ -11,6 +11,7 @@ from tests.bench.derive.derive_command import is_equal, run_derive
 
 pytestmark = pytest.mark.usefixtures("warm")
 USER = """
+import math
 from torch import einsum, nn, where, zeros, zeros_like
 
 
@@ -76,6 +77,22 @@ def looped(T, d, e, k):
     return Looped(d, e, k), (zeros(T, d),)
 
 
+class Heads(Looped):
+    # the same for the queries of h heads, which must divide the width
+
+    def __init__(self, d, h, e, k):
+        super().__init__(d, e, k)
+        self.h, self.scale = h, 1 / math.sqrt(d)
+
+    def forward(self, x):
+        q = super().forward(x).view(len(x), self.h, -1).transpose(0, 1) * self.scale
+        return q @ q.transpose(-2, -1)
+
+
+def heads(T=64, d=512, h=8, e=8, k=2):
+    return Heads(d, h, e, k), (zeros(T, d),)
+
+
 def limited(kind, T=8, d=12, k=4):
     return {"deepest": Deepest, "chosen": Chosen}[kind](d, k), (zeros(T, d),)
 
@@ -111,10 +128,18 @@ def test_points_stay_where_the_module_can_be_built(kind, names):
 
 
 def test_tokens_of_an_expert_follow_from_values():
-    _, table = run_derive("T,d,e,k", "mine.py:looped")
-    T, d, e, k = map(symbol, "Tdek")
-    assert is_equal(total(table, "Tdek"), T * d * (e + d * k))
+    _, table = run_derive("T,e,k", "mine.py:looped", "--set", "d=3")
+    T, e, k = map(symbol, "Tek")
+    assert is_equal(total(table, "Tek"), T * 3 * (e + 3 * k))
     assert "depends on values of tensors" in table["method"] and "u0" not in table["method"]
+
+
+def test_size_that_divides_another_where_values_decide():
+    """Heads have no grid of their own beside a width: 1 to 6 of them divide its multiples of 60."""
+    _, table = run_derive("d,h", "mine.py:heads", "--set", "T=5", "--set", "e=3")
+    d = symbol("d")
+    assert is_equal(total(table, "dh"), 5 * d * (3 + d * 2) + 5 * 5 * d)
+    assert "h = 1, 2, …" in table["method"] and "Float" not in table["method"]
 
 
 def test_polynomial_in_flops(capsys):
