@@ -27,6 +27,10 @@ Sizes = tuple[tuple[str, int], ...]
 """Sizes by letter."""
 Side = tuple[Sizes, int]
 """Sizes and repetitions of a term in one of two counts."""
+Term = tuple[str, str, str, Sizes]
+"""A term or a parameter: its quantity, module path, kind and sizes."""
+Amounts = Counter[Term]
+"""Repetitions by term."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,7 @@ def contractions(count: Count) -> list[tuple[str, Entry]]:
     return found
 
 
-def amounts(count: Count) -> Counter[tuple[str, str, str, Sizes]]:
+def amounts(count: Count) -> Amounts:
     """Return the repetitions of each term and parameter, by quantity, module path, kind and sizes.
 
     Frozen and trained parameters are different kinds.
@@ -98,12 +102,39 @@ def amounts(count: Count) -> Counter[tuple[str, str, str, Sizes]]:
     return found
 
 
+def differing(old: Count, new: Count) -> tuple[Amounts, Amounts]:
+    """Return the amounts of each count that the other does not have.
+
+    Where values choose the parameters of a token, they also divide tokens among experts: terms of modules that differ
+    in indices alone, whose sizes are others in one letter with the same sum, do not differ.
+    """
+    before, after = amounts(old), amounts(new)
+    left = Counter({term: times for term, times in before.items() if after[term] != times})
+    right = Counter({term: times for term, times in after.items() if before[term] != times})
+    for letter in LETTERS if new.active_params != new.used_params else "":
+        groups: dict[tuple, tuple[list[Term], list[Term]]] = defaultdict(lambda: ([], []))
+        for place, rows in enumerate((left, right)):
+            for term in rows:
+                quantity, path, kind, sizes = term
+                if letter in dict(sizes):
+                    others = tuple(size for size in sizes if size[0] != letter)
+                    groups[quantity, folded(path), kind, others][place].append(term)
+        for terms in groups.values():
+            sums = [
+                sum(rows[term] * dict(term[3])[letter] for term in own)
+                for rows, own in zip((left, right), terms, strict=True)
+            ]
+            for rows, own in zip((left, right), terms, strict=True):
+                for term in own if sums[0] == sums[1] else ():
+                    del rows[term]
+    return left, right
+
+
 def changes(old: Count, new: Count) -> list[Change]:
     """Return the differences by quantity and path; equal ones of modules that differ in indices alone are merged."""
-    before, after = amounts(old).items(), amounts(new).items()
     sides: dict[tuple[str, str, str], tuple[list[Side], list[Side]]] = defaultdict(lambda: ([], []))
-    for place, rows in enumerate((before - after, after - before)):
-        for (quantity, path, kind, sizes), times in rows:
+    for place, rows in enumerate(differing(old, new)):
+        for (quantity, path, kind, sizes), times in rows.items():
             sides[quantity, path, kind][place].append((sizes, times))
     merged: dict[tuple[str, str, Side | None, Side | None, str], list[str]] = defaultdict(list)
     for (quantity, path, kind), (left, right) in sides.items():
@@ -118,8 +149,8 @@ def changes(old: Count, new: Count) -> list[Change]:
 
 def equal(old: Count, new: Count) -> bool:
     """Return whether both have the same terms, parameters, unsupported operations and uncalled modules."""
-    sides = [(amounts(one), {line.text() for line in one.unsupported}) for one in (old, new)]
-    return sides[0] == sides[1] and not uncalled_changes(old, new)
+    unsupported = [{line.text() for line in one.unsupported} for one in (old, new)]
+    return not any(differing(old, new)) and unsupported[0] == unsupported[1] and not uncalled_changes(old, new)
 
 
 def failures(locked: Count, counted: Count) -> list[str]:

@@ -90,6 +90,6 @@ def test_activations_are_not_below_those_of_a_run(kind, more, tmp_path):
 def test_activations_of_layers_are_not_below_those_of_a_run(layer):
     spec, sets, lengths = read(f"{layer},T={T},B={B}")
     case = Case.of(spec, sets, lengths)
-    model = build(case.config, device="cpu").train()
+    model = build(case.config, device="cpu", impl="auto").train()
     real = kept_bytes(model, example_inputs(case.config, case.lengths, device="cpu"))
     assert real <= value_of("saved_bytes", case, Assumptions(element_bytes=4))

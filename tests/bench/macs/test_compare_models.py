@@ -239,7 +239,7 @@ def test_other_lengths_are_noted(warm, tmp_path, capsys):
     path.write_text(MODEL)
     for tokens in (5, 7):
         spec = f"{path}:make,n=1,d=6,f=7,v=11,T={tokens}"
-        assert compare.main(["llama3-8b", spec, "--seq-len", "7", "--counter", "closed-form"]) == 0
+        assert compare.main(["llama3-8b,T=7", spec, "--counter", "closed-form"]) == 0
         assert (f"The inputs differ: 7 tokens in A and {tokens} in B." in capsys.readouterr().out) == (tokens != 7)
 
 

@@ -177,7 +177,7 @@ printed = {{ training_flops_per_token = "{}", training_flops = "{}", mfu = "{:.4
 
 
 @pytest.mark.parametrize("rule, target, message", [
-    ("kaplan", '"model.py:decoder"', "mine.toml: line 2: rule kaplan treats routers"),
+    ("kaplan", '"model.py:decoder"', "mine.toml: line 2: rule kaplan treats the vocabulary projection"),
     ("deepseek_causal", '"model.py:decoder"\nset = { is_causal = false }', "no mask of this module hides any"),
     ("6n", '"model.py:make"', "rules are per token, and the inputs of model.py:make have none"),
 ])  # fmt: skip

@@ -5,6 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headcount.bench.contractions.audit import UNKNOWN, AuditLine
+from headcount.bench.contractions.modules import ModuleRecord
 from headcount.bench.counting.result import WRITTEN_ELEMENTWISE, Count, Parameter
 from headcount.bench.result import columns_of
 from headcount.bench.snapshot import difference, file
@@ -157,3 +158,20 @@ def test_narrow_table_keeps_sizes_before_locked_numbers():
     # columns of the largest priority are hidden first
     priority = {column.key: column.priority for column in columns_of(LockedChange)}
     assert priority["sizes"] < priority["locked"] < priority["counted"] < priority["kind"]
+
+
+def routed(*rows, d=5, **how):
+    """Return the count of a mixture whose values give expert n ``rows[n]`` tokens, of its linear layer and gate."""
+    products = [linear(f"experts.{n}.proj", m, d, 7) for n, m in enumerate(rows)]
+    gates = [Entry("", WRITTEN_ELEMENTWISE, {"m": 3, "i": m}) for m in rows]
+    modules = (ModuleRecord("", "Mixture", params=100, used_params=100, active_params=None),)
+    return count(*products, elementwise=gates, modules=modules, **how)
+
+
+def test_tokens_that_values_divide_are_no_difference():
+    """Other weights give each expert other tokens; all tokens, and the sizes of experts, are the same."""
+    locked = count(*routed(4, 9, 2).ledger, elementwise=routed(4, 9, 2).elementwise)
+    assert equal(locked, routed(1, 5, 9)) and changes(locked, routed(1, 5, 9)) == []
+    assert not equal(locked, routed(1, 5, 8)) and not equal(locked, routed(4, 9, 2, d=6))
+    # one that divides no tokens by values differs
+    assert not equal(routed(4, 9, 2), locked.with_values(ledger=routed(1, 5, 9).ledger))
