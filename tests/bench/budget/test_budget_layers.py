@@ -165,7 +165,7 @@ def test_attention_beyond_the_budget_blames_no_other_part(capsys):
     ("moa:d_m=512 --match-model transformer-big", "headcount budget --match-model transformer-big --attention moa "),
     ("mha:T=8 --match-model moa:K=4,E=16,D=8,d_m=64,T=32", "different lengths"),
 
-    ("moa --macs 1M", "--seq-len 128"), ("moa:T=8 --macs 1M", "d_m=512"), ("moa:T=8,X=2 --macs 1M", "E (num_experts), K (top_k)"),
+    ("moa --macs 1M", "--seq-len 128"), ("moa:T=8 --macs 1M", "d_m=512"), ("moa:T=8,X=2 --macs 1M", "K (top_k)"),
     ("moa:T=8,d_m=64 --attention mha --macs 1M", "a layer of moa"), ("aggregated:d_m=64 --macs 1M", "mha, moa, mae"),
     ("moa:T=8,d_m=64,K=4 --range K=8 --macs 1M", "K is given twice"), ("moa:T=8,d_m=64,K=0 --macs 1M", "at least 1"),
     ("moa:T=8,d_m=64 --ranks 4 --global-batch 4 --bytes 1G", "one layer"),
