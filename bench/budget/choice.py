@@ -5,6 +5,7 @@ Where times are not known, it is the one that holds least. Imports no torch.
 
 from dataclasses import replace
 from functools import cache, cached_property
+from math import ceil
 
 from headcount.bench.accounts import Assumptions, NoAccount, step
 from headcount.bench.budget.demand import ACTIVATIONS, Demand
@@ -56,14 +57,12 @@ class Choice:
         return replace(self.demand, plan=best, chosen=chosen)
 
     def of_fewest(self, room: int, sheet: Hardware | None) -> Demand | None:
-        """Return the demand under the plan of the fewest ranks with which it fits: 1, 2, 4 … MOST_RANKS; else None."""
+        """Return the demand under the plan of the fewest ranks with which it fits, up to MOST_RANKS; None without."""
         # all ranks together hold each weight and each key at least once
         undivided = sum(size for name, size in self.demand.parts().items() if name != ACTIVATIONS)
-        ranks = 1
-        while ranks <= MOST_RANKS:
-            if undivided <= ranks * room and min(self.needed_by_plan(ranks).values(), default=room + 1) <= room:
+        for ranks in range(max(1, ceil(undivided / room)), MOST_RANKS + 1):
+            if min(self.needed_by_plan(ranks).values(), default=room + 1) <= room:
                 return self.of_ranks(ranks, room, sheet)
-            ranks *= 2
         return None
 
     def tokens_per_s(self, plan: Plan | None, sheet: Hardware | None) -> float | None:

@@ -426,7 +426,7 @@ def _advice(
     if fitting:
         yield f"It fits with one of: {', '.join(fitting)}."
     elif not any(largest.values()):
-        more = "" if choice is None else f" and no plan of 1, 2, 4 … {MOST_RANKS} cards"
+        more = "" if choice is None else f" and no plan of up to {MOST_RANKS} cards"
         yield f"No batch, no length, no narrower weights{more} alone makes it fit."
     if fewest:
         yield f"The plan is of the fewest cards. {fewest.chosen}"
@@ -480,7 +480,7 @@ def _of_cards(
     columns = [column for column in columns if column.key not in absent]
     if choice and not is_divided and len(fitting) < len(cards):
         notes.append(
-            f"Fewest cards: of 1, 2, 4 … {MOST_RANKS}. Plan: of those that fit the one with the "
+            f"Fewest cards: up to {MOST_RANKS}. Plan: of those that fit the one with the "
             f"{choice.what}; where times are not known the one that holds least."
         )
     if choice and is_timed:
