@@ -107,8 +107,8 @@ def resolve_call(
         inputs, kwargs = (inputs, kwargs) if inputs or kwargs else model.example_inputs
         model = model.module()
     elif not isinstance(model, nn.Module):
-        # a factory such as make() has settings as arguments, never tensors
-        has_inputs = inputs or any(isinstance(value, Tensor) for value in kwargs.values())
+        # a factory such as make() has settings as arguments, never tensors, and is no function in C, as torch.matmul
+        has_inputs = inputs or inspect.isbuiltin(model) or any(isinstance(value, Tensor) for value in kwargs.values())
         made = None if has_inputs or not accepts(model, (), kwargs) else model(**kwargs)
         if isinstance(made, nn.Module):
             model, kwargs = made, {}

@@ -56,6 +56,7 @@ from headcount.bench.targets.target import (
 )
 from headcount.bench.targets.user_code import UserCodeError, check_target, is_below
 from headcount.models.configs.numbers import parse_amount
+from headcount.models.configs.targets import split
 
 PROG = "python -m bench.lock"
 
@@ -155,10 +156,18 @@ def _choose(args: argparse.Namespace, locked: Sequence[Count]) -> list[tuple[Cou
     words = args.target
     if not locked or len(locked) == 1 >= len(words):
         return [(locked[0] if locked else None, word) for word in words or [""]]
-    names = [one.label for one in locked]
-    if unknown := [word for word in words if word not in names]:
-        raise UsageError(f"{args.check or args.update} has no target {unknown[0]}; it has {', '.join(names)}")
-    return [(one, "") for one in locked if not words or one.label in words]
+    names = {_without_order(one.label): one.label for one in locked}
+    chosen = {_without_order(word): word for word in words}
+    if unknown := [word for name, word in chosen.items() if name not in names]:
+        known = ", ".join(names.values())
+        raise UsageError(f"{args.check or args.update} has no target {unknown[0]}; it has {known}")
+    return [(one, "") for one in locked if not words or _without_order(one.label) in chosen]
+
+
+def _without_order(name: str) -> tuple[str, frozenset[str]]:
+    """Return the name of a target with its words in any order."""
+    spec, words = split(name)
+    return spec, frozenset(words)
 
 
 def _limit(text: str) -> tuple[str, int]:

@@ -301,10 +301,11 @@ class Models:
             given = target.lengths.get("seq_len") if is_configuration(target.spec) else None
             return CountedModel(count(target, roots=roots), seq_len=given)
         except LengthMissing:
-            seq_len = length or SHORT
+            longer = replace(target, lengths={**target.lengths, "seq_len": length or SHORT})
+            if length:
+                return CountedModel(count(longer, roots=roots), seq_len=length)
             with suppress(*ERRORS):
-                longer = replace(target, lengths={**target.lengths, "seq_len": seq_len})
-                return CountedModel(count(longer, roots=roots), bool(length), seq_len)
+                return CountedModel(count(longer, roots=roots), has_length=False, seq_len=SHORT)
             raise
 
 

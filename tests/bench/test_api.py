@@ -353,6 +353,15 @@ def test_pair_is_not_unpacked_for_one_parameter():
     assert hc.count(Pair(), pair).macs == hc.count(Pair(), dict(zip("ab", pair, strict=True))).macs == MACS
 
 
+@pytest.mark.parametrize("function, sizes, macs", [
+    (torch.matmul, ((4, 5), (5, 6)), 120), (nn.functional.linear, ((3, 5), (7, 5)), 105),
+    (nn.functional.scaled_dot_product_attention, ((2, 5, 4),) * 3, 2 * 2 * 25 * 4),
+])  # fmt: skip
+def test_sizes_go_with_functions_in_c(function, sizes, macs):
+    """Which have no signature, and return no module."""
+    assert hc.count(function, *sizes).macs == macs
+
+
 def test_function_method_and_exported_program():
     assert hc.count(lambda a, b: a @ b, X, torch.ones(D, H)).macs == MACS
     assert hc.count(lambda a, b: a @ b, input_size=[(B, D), (D, H)]).macs == MACS

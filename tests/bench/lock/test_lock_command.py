@@ -282,6 +282,15 @@ def test_target_that_is_given_twice_is_locked_once(pair):
     assert main(["--check", "two.lock", "model.py:make,width=17"]) == 0
 
 
+def test_target_is_the_same_with_its_words_in_any_order(pair):
+    (pair / "sized.py").write_text("import torch\ndef make(n, m): return torch.nn.Linear(n, m), (torch.zeros(5, n),)")
+    assert main(["sized.py:make,n=7,m=3", "small.py:make", "-o", "two.lock"]) == 0
+    for name in ("sized.py:make,n=7,m=3", "sized.py:make,m=3,n=7"):
+        assert main(["--check", "two.lock", name]) == main(["--update", "two.lock", name]) == 0
+    assert main(["--check", "two.lock", "sized.py:make,n=7"]) == 2
+    assert len(json.loads((pair / "two.lock").read_text())["targets"]) == 2
+
+
 def test_lock_of_several_targets_is_updated(pair, capsys):
     before = json.loads((pair / "two.lock").read_text())["targets"]
     (pair / "small.py").write_text("import torch\ndef make(): return torch.nn.Linear(7, 5), (torch.zeros(5, 7),)")

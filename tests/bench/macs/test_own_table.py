@@ -1218,6 +1218,9 @@ def test_column_of_lengths_is_that_of_any_configuration_of_text(table, tmp_path)
     _, sections, _ = answer = table(csv_of(*lines, header="model,T,macs"), name="mine.csv")
     assert verdicts(answer) == ["reproduced"] * 2
     assert "T is of the column T." in sections[0]["below"]
+    # a length that the model does not have is named
+    _, sections, err = answer = table(csv_of(*lines, "config.json,64,7", header="model,T,macs"), name="mine.csv")
+    assert verdicts(answer) == ["reproduced"] * 2 + ["not counted"] and "has 32 positions" in err
 
 
 @pytest.mark.parametrize("cells", [("15T", "2048"), ("300000000", "1024"), ("1.5", "1024"), ("many", "7")])
