@@ -116,7 +116,7 @@ def table(
     above += _biases(rows)
     plain = Table("survey", title, [first, *at], rows, above=above, note_column="target")
     found = with_accounts(plain, names, given, with_ideal=False)
-    return replace(found, columns=[_readable(one, found.rows) if human else one for one in found.columns])
+    return replace(found, columns=_readable(found.columns, found.rows)) if human else found
 
 
 def _notes(rows: Sequence[SurveyRow]) -> list[str]:
@@ -144,11 +144,15 @@ def _at(name: str, row: SurveyRow) -> int | str:
     return int(value) if value.isdecimal() else value
 
 
-def _readable(column: Column, rows: Sequence[SurveyRow]) -> Column:
-    """Return the column in M or G where its numbers are long."""
-    values = [value for row in rows if isinstance(value := column.read(row), int)]
-    unit = unit_for(max(values, default=0)) if column.of else None
-    return scaled(column, unit) if unit else column
+def _readable(columns: Sequence[Column], rows: Sequence[SurveyRow]) -> list[Column]:
+    """Return columns in M or G where their numbers are long; those of one thing, as parameters, in one unit."""
+    largest: dict[str, int] = {}
+    for column in columns:
+        if column.of:
+            values = [value for row in rows if isinstance(value := column.read(row), int)]
+            largest[column.of] = max([largest.get(column.of, 0), *values])
+    units = {of: unit_for(size) for of, size in largest.items()}
+    return [scaled(one, unit) if (unit := units.get(one.of or "")) else one for one in columns]
 
 
 def _rows(

@@ -124,6 +124,16 @@ def test_lengths_are_columns(capsys):
     assert [MHA, "3", f"{params:,}", f"{mha(11):,}", f"{mha(1000):,}"] in lines
 
 
+def test_parameters_share_their_unit_in_papers(capsys):
+    """Of 64 experts of 2 x 512 x 256, and of the two that a token uses."""
+    assert (
+        main(["moa:K=2,E=64,D=256,d_m=512,T=4", f"{MHA},T=4", "--columns", "params", "active_params", "--format", "md"])
+        == 0
+    )
+    heads = capsys.readouterr().out
+    assert "params M |   active params M |" in heads
+
+
 def test_lengths_share_their_unit_in_papers(capsys):
     assert main(["llama3-8b", "--vary", "T=128,8192", "--across", "T", "--columns", "macs", "--format", "latex"]) == 0
     # by hand: (weights of products) x T + 2 T^2 x 32 layers x 4096
