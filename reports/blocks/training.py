@@ -3,8 +3,6 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from headcount.bench.column import DASH
-from headcount.bench.hardware import HARDWARE, SOURCES
 from headcount.formulas.conventions import CONVENTIONS
 from headcount.formulas.published.verdicts import Judged
 from headcount.reports import document
@@ -59,41 +57,6 @@ def _group(verdict: str, because: str, cells: Sequence[Judged]) -> str:
     which = named if len(cells) <= MOST_NAMED else f"{len(cells)} figures"
     return f"- **{verdict}**: {which}" + (f" ({because})." if because else ".")
 
-
-def _place(address: str) -> str:
-    """Return an address as a link, and a file of the repository by its path."""
-    return f"<{address}>" if address.startswith("https://") else f"`{address}`"
-
-
-def peaks(facts: Facts) -> str:
-    """Return the peak rates of the cards that ``--peak`` names, and where each was read."""
-    rows = [
-        {
-            "card": one.name,
-            "TFLOP/s": ", ".join(f"{dtype} {rate:g}" for dtype, rate in one.tflops.items()),
-            "GB/s": f"{one.bytes_per_s / 1e9:g}",
-            "memory, GB": DASH if one.memory_bytes is None else f"{one.memory_bytes / 1e9:.6g}",
-            "read in": "; ".join(f"{key}: {', '.join(map(_figure, figures))}" for key, figures in one.read.items()),
-        }
-        for one in HARDWARE.values()
-    ]
-    places = [f"- *{key}*: {_place(one['address'])} ({one['read']})." for key, one in SOURCES.items()]
-    return "\n".join([document.records(rows), "", *places])
-
-
-def _figure(field: str) -> str:
-    """Return the words of a field of a data sheet, a dtype itself."""
-    return FIGURES.get(field, field)
-
-
-FIGURES = {
-    "bytes_per_s": "GB/s",
-    "memory_bytes": "memory",
-    "link_bytes_per_s": "link",
-    "node_cards": "cards of a node",
-    "bridge_bytes_per_s": "bridge",
-}
-"""Words of the fields of a data sheet."""
 
 KEYS = ("table", "row", "figure", "printed", "by the rule", "verdict", "because")
 
