@@ -316,7 +316,7 @@ def run(prog: str, command: Callable[[], int], parser: argparse.ArgumentParser |
 
 def _options_of_count(text: str, error: Exception, parser: argparse.ArgumentParser | None) -> str:
     """Return the end of an error of a count, which may name options that ``parser`` lacks."""
-    if parser is None or isinstance(error, WrongArguments) or "headcount " in text:
+    if parser is None or isinstance(error, WrongArguments) or re.search(r"\bheadcount [a-z]+ -", text):
         return ""
     named = dict.fromkeys(re.findall(r"(?<![\w-])--[a-z][a-z-]*[a-z]", text))
     other = [name for name in named if name not in parser._option_string_actions]

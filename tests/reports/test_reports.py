@@ -51,7 +51,7 @@ def test_check_counts_nothing_again(monkeypatch, capsys):
 
 def test_unknown_page_names_choices(capsys):
     assert command.main(["--only", "mao"]) == 2
-    assert "unknown page 'mao'; choose from choose, claims, " in capsys.readouterr().err
+    assert "unknown page 'mao'; choose from cards, choose, claims, " in capsys.readouterr().err
 
 
 def test_generated_files_are_current():

@@ -51,9 +51,9 @@ def test_fill_in_place_keeps_markers(page):
 @pytest.mark.parametrize(
     "marker, expected",
     [
-        ("{{notaton.savings}}", "page.md:3: unknown {{notaton.savings}}; subjects are choose, claims, commands, "),
-        ("{{contnets}}", "page.md:3: unknown {{contnets}}; subjects are choose, "),
-        ("{{ notation.savings }}", "page.md:3: unknown {{ notation.savings }}; subjects are choose, "),
+        ("{{notaton.savings}}", "page.md:3: unknown {{notaton.savings}}; subjects are cards, choose, claims, "),
+        ("{{contnets}}", "page.md:3: unknown {{contnets}}; subjects are cards, choose, "),
+        ("{{ notation.savings }}", "page.md:3: unknown {{ notation.savings }}; subjects are cards, choose, "),
         ("{{notation.saving}}", "page.md:3: unknown {{notation.saving}}; notation has letters, savings, told, data"),
         ("{{notation.told}}", "page.md:3: {{notation.told}}: missing a required argument: 'name'"),
         ("{{notation.data x}}", "page.md:3: {{notation.data x}}: too many positional arguments"),
