@@ -98,7 +98,7 @@ def rates_of(line, capsys):
 
 
 @pytest.mark.parametrize("line", [
-    "llama3-8b --context 32Ki --batch-size 40", "llama3-8b --train --seq-len 512", "llama3-8b --plan tp=2",
+    "llama3-8b --context 8Ki --batch-size 40", "llama3-8b --train --seq-len 512", "llama3-8b --plan tp=2",
     "llama3-8b --weights int4", "llama3-8b --dtype float32",
 ])  # fmt: skip
 def test_cards_have_the_tokens_per_second_of_their_plans(line, capsys):
