@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.utils._pytree import tree_leaves
 
-from headcount.bench.api import OPTIONS, InputsMissing, count_macs, named_model, resolve_call
+from headcount.bench.api.count import OPTIONS, InputsMissing, count_macs, named_model, resolve_call
 from headcount.bench.case import Case
 from headcount.bench.column import DASH
 from headcount.bench.counting.keywords import UnknownKeywords, parameters_of

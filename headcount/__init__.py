@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headcount.bench.api import count_macs as count
-    from headcount.bench.api import count_macs as count_macs
-    from headcount.bench.assertions import assert_macs
+    from headcount.bench.api.assertions import assert_macs
+    from headcount.bench.api.count import count_macs as count
+    from headcount.bench.api.count import count_macs as count_macs
+    from headcount.bench.api.summary import summary
     from headcount.bench.lock.api import lock
     from headcount.bench.mfu import MFU
-    from headcount.bench.summary import summary
     from headcount.formulas import aggregated as aggregated
     from headcount.formulas import mae as mae
     from headcount.formulas import mha as mha
@@ -55,15 +55,15 @@ if CHECKOUT:
 
 _HOMES = {
     "MFU": "bench.mfu:MFU",
-    "assert_macs": "bench.assertions:assert_macs",
+    "assert_macs": "bench.api.assertions:assert_macs",
     "build": "models.build:build",
     "convert": "models.convert:convert",
-    "count": "bench.api:count_macs",
-    "count_macs": "bench.api:count_macs",
+    "count": "bench.api.count:count_macs",
+    "count_macs": "bench.api.count:count_macs",
     "load_hugging_face": "models.hugging_face:load_hugging_face",
     "lock": "bench.lock.api:lock",
     "preset": "models.configs.presets:preset",
-    "summary": "bench.summary:summary",
+    "summary": "bench.api.summary:summary",
 }
 """Module and attribute of each name of ``__all__``."""
 _OF_OTHER_TOOLS = (

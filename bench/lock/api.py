@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from headcount.bench.api import count_macs
+from headcount.bench.api.count import count_macs
 from headcount.bench.column import DASH, plural
 from headcount.bench.counting.result import Count
 from headcount.bench.output.files import write

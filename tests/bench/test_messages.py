@@ -7,7 +7,7 @@ import pytest
 
 import headcount as hc
 from headcount.__main__ import COMMANDS, main
-from headcount.bench.api import OPTIONS
+from headcount.bench.api.count import OPTIONS
 from headcount.models.configs.targets import LENGTHS
 
 LLAMA = {

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from headcount.bench.api import count_macs
+from headcount.bench.api.count import count_macs
 from headcount.bench.counting.copies import FakeWeights, with_fake_weights
 from headcount.bench.counting.run import count_contractions
 from headcount.bench.trace.record import record

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch._subclasses import FakeTensorMode
 
-from headcount.bench.api import count_macs
+from headcount.bench.api.count import count_macs
 from headcount.models.attention import Inputs
 from headcount.models.build import build
 from headcount.models.configs.base import ConfigError

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from headcount.bench.api import count_macs
+from headcount.bench.api.count import count_macs
 from headcount.bench.contractions.elementwise import CONTRACTION, SCALED, SQUARE
 from headcount.reports import template
 from tests.bench.contractions.function_modules import module

@@ -8,7 +8,7 @@ import torch.autograd.forward_ad as forward_ad
 from torch import nn
 from torch.utils._pytree import tree_map_only
 
-from headcount.bench.api import count_macs
+from headcount.bench.api.count import count_macs
 from headcount.bench.contractions.classify import UnsupportedError
 from headcount.bench.counting.tools import read
 from tests.bench.contractions.function_modules import Calls, module

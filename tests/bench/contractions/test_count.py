@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 import headcount as hc
-from headcount.bench.api import count_macs
-from headcount.bench.assertions import assert_macs
+from headcount.bench.api.assertions import assert_macs
+from headcount.bench.api.count import count_macs
 from headcount.bench.contractions.audit import UNKNOWN
 from headcount.bench.contractions.classify import UnsupportedError, contraction_parts
 from headcount.bench.contractions.products import RULES

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-from headcount.bench.api import count_macs
+from headcount.bench.api.count import count_macs
 from headcount.bench.contractions.products import products
 from headcount.bench.counting.run import count_contractions
 from headcount.bench.trace.events import OPERATION, Event

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 from torch.utils.flop_counter import register_flop_formula
 
-from headcount.bench.api import count_macs
+from headcount.bench.api.count import count_macs
 from headcount.bench.contractions.classify import UnsupportedError
 from tests.bench.contractions.function_modules import module
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import linalg
 
-from headcount.bench.api import count_macs
-from headcount.bench.assertions import assert_macs
+from headcount.bench.api.assertions import assert_macs
+from headcount.bench.api.count import count_macs
 from headcount.bench.contractions.classify import UnsupportedError
 from tests.bench.contractions.function_modules import module
 

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import _refs as refs
 from torch import nn
 
-from headcount.bench.api import count_macs
-from headcount.bench.assertions import assert_macs
+from headcount.bench.api.assertions import assert_macs
+from headcount.bench.api.count import count_macs
 from headcount.bench.contractions.classify import UnsupportedError
 from headcount.bench.contractions.elementwise import CONTRACTION, SCALED, SQUARE
 from headcount.bench.counting.run import ElementwiseError, count_contractions

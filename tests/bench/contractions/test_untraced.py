@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.utils import _python_dispatch
 
-from headcount.bench.api import count_macs
+from headcount.bench.api.count import count_macs
 from headcount.bench.contractions.classify import UnsupportedError
 from tests.bench.contractions.function_modules import Calls, module
 

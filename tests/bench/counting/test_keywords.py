@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import headcount as hc
-from headcount.bench.api import OPTIONS
+from headcount.bench.api.count import OPTIONS
 from headcount.bench.counting.other_tools import ARGUMENTS
 
 B, D, H = 3, 5, 7

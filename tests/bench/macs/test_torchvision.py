@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from headcount.bench.api import count_macs
+from headcount.bench.api.count import count_macs
 from headcount.bench.trace.names import patched
 from tests.torchvision_import import import_models
 

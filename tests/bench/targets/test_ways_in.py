@@ -3,7 +3,7 @@
 import pytest
 
 from headcount.bench.accounts import ACCOUNTS, Assumptions, NoAccount
-from headcount.bench.api import count_macs
+from headcount.bench.api.count import count_macs
 from headcount.bench.case import Case
 from headcount.bench.counting.result import Unknown
 from headcount.models.build import build, example_inputs

@@ -16,7 +16,7 @@ from torch._dynamo.mutation_guard import install_generation_tagging_init
 from torch.autograd.function import _SingleLevelFunction
 from torch.nn.attention import flex_attention
 
-from headcount.bench.api import count_macs
+from headcount.bench.api.count import count_macs
 from tests.bench.contractions.function_modules import module
 
 FLEX = "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG"

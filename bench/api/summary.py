@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from headcount.bench.api import OPTIONS, InputsMissing, count_macs
+from headcount.bench.api.count import OPTIONS, InputsMissing, count_macs
 from headcount.bench.contractions import module_tree
 from headcount.bench.contractions.modules import ModuleRecord, parameter_records
 from headcount.bench.counting.keywords import UnknownKeywords, ignored_keywords

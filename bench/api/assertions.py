@@ -13,7 +13,7 @@ from math import ceil
 from numbers import Integral
 from typing import Any
 
-from headcount.bench.api import NAMED, OPTIONS, count_macs
+from headcount.bench.api.count import NAMED, OPTIONS, count_macs
 from headcount.bench.contractions.elementwise import CONTRACTION
 from headcount.bench.contractions.module_tree import merged
 from headcount.bench.counting.keywords import is_like_option, parameters_of
