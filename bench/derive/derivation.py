@@ -184,7 +184,7 @@ def _dividing(build: Build, base: Mapping[str, int]) -> Iterator[Grid]:
         first = {**base, name: 1, other: whole}
         ends = ({name: DIVISORS - 1}, {name: DIVISORS}, {other: LINE * whole})
         if name in divisors and all(_runs(build, first | end) for end in ends):
-            yield Grid(first, {**base, name: 1, other: whole}, {name: DIVISORS})
+            yield Grid(first, first, {name: DIVISORS})
 
 
 def _runs(build: Build, point: Mapping[str, int]) -> bool:
