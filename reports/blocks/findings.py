@@ -45,13 +45,18 @@ def measured_ratios(facts: Facts) -> list[str]:
     found = []
     for device, rows in latency.results(facts, list)["cuda"].items():
         fastest = {(r.layer, r.seq_len): r for r in latency.headline_rows(rows) if r.which == "forward"}
-        ratios = [
+        own = [
             f"`{name}` takes {interval(getattr(fastest[name, T], ratio))} times as long as {dense} at T = {T:,}"
             for name, T, ratio, dense in TIMED
             if (name, T) in fastest
         ]
-        found.append(f"On an {device}, forward in bfloat16, {' and '.join(ratios)}")
+        found.append(f"On an {device}, forward in bfloat16, {' and '.join(own)}")
     return found
+
+
+def ratios(facts: Facts) -> str:
+    """Return the measured ratios."""
+    return " ".join(f"{one}." for one in measured_ratios(facts))
 
 
 def times(facts: Facts) -> str:

@@ -26,7 +26,7 @@ from headcount.reports import counting, document, latency
 from headcount.reports.blocks.claims import quote
 from headcount.reports.document import File, link
 from headcount.reports.facts import Facts
-from headcount.reports.latency import headline_rows
+from headcount.reports.latency import headline_rows, slowness
 from headcount.reports.plots import timing
 
 overhead_plot, break_even_plot = timing.OVERHEAD, timing.BREAK_EVEN
@@ -94,6 +94,8 @@ KINDS = {
 }
 """What the kernels of libraries compute, by patterns of their names; all others work element by element or on sums."""
 UNMEASURED = "not measured"
+LEAST_SHARE = 5
+"""The least percentage of a call's time for which a kind of kernels is named."""
 
 
 def overview(facts: Facts) -> str:
@@ -103,14 +105,19 @@ def overview(facts: Facts) -> str:
 
     def show(kind: str, rows: Sequence[LatencyRecord]) -> list[str]:
         planned = _unmeasured_rows(rows) if kind == "cuda" else []
-        return [document.records(_overview_rows(rows) + planned, numbers)]
+        found = _overview_rows(rows) + planned
+        by_subject = ([row for row in found if subject in row] for subject in ("model", "layer"))
+        return [document.records(own, numbers) for own in by_subject if own]
 
     return _per_device(facts, lambda rows: rows if _overview_rows(rows) else [], show)
 
 
 def _overview_rows(rows: Sequence[LatencyRecord]) -> list[dict[str, Any]]:
     """Return a row for each model, then for each layer at one length."""
-    dense = {(row.cell, row.role): row.layer for row in rows}
+    dense: dict[tuple[str, str], LatencyRecord] = {}
+    for row in rows:
+        # a case may time several implementations of its dense layer
+        dense[row.cell, row.role] = min(dense.get((row.cell, row.role), row), row, key=slowness)
     headline = [row for row in headline_rows(rows) if row.wall_ms]
     lengths: dict[tuple[str, str], set[int]] = {}
     for row in headline:
@@ -121,18 +128,19 @@ def _overview_rows(rows: Sequence[LatencyRecord]) -> list[dict[str, Any]]:
         if row.subject == "layer" and (row.seq_len != nearest or row.routing != "balanced"):
             continue
         if ratio := row.over_dense:
-            compared = dense[row.cell, "mqa" if row.overhead else "dense"]
+            other = dense[row.cell, "mqa" if row.overhead else "dense"]
+            compared = f"{_dense_name(other.layer, row.layer)}, {median_ms(other):.4f}"
         else:
-            compared = find_compared(row.subject, row.name)
+            compared = _dense_name(find_compared(row.subject, row.name), row.layer)
         unmeasured = UNMEASURED if compared else None
         found.append(
             {
-                "what": f"{row.subject} {row.layer}",
+                row.subject: row.layer,
                 "T x B": f"{row.seq_len:,} x {row.batch_size:,}",
                 "pass": row.which,
                 "implementation": row.implementation_used or row.implementation,
                 "ms": median_ms(row),
-                "dense": ALL_HEADS if compared == row.layer else compared,
+                "dense, ms": compared,
                 "over dense": f"{interval(ratio)} {row.over_dense_verdict}" if ratio else unmeasured,
                 "time by kernel": describe_kernels(row.kernels),
             }
@@ -154,12 +162,12 @@ def _unmeasured_rows(rows: Sequence[LatencyRecord]) -> list[dict[str, Any]]:
         unmeasured = UNMEASURED if compared else None
         found.append(
             {
-                "what": f"{subject} {name}",
+                subject: name,
                 "T x B": f"{length:,}",
                 "pass": ", ".join(missing),
                 "implementation": None,
                 "ms": UNMEASURED,
-                "dense": ALL_HEADS if compared == name else compared,
+                "dense, ms": _dense_name(compared, name),
                 "over dense": unmeasured,
                 "time by kernel": UNMEASURED,
             }
@@ -176,6 +184,11 @@ ALL_HEADS = "all heads"
 """The same layer with every head computed."""
 
 
+def _dense_name(compared: str | None, name: str) -> str | None:
+    """Return what to call the dense layer or model that ``name`` is compared with."""
+    return ALL_HEADS if compared == name else compared
+
+
 def find_compared(subject: str, name: str) -> str | None:
     """Return the dense layer or model that the ratio of ``name`` is to be over, ``name`` itself where that is the same
     layer with every head computed; None for a dense one."""
@@ -185,15 +198,23 @@ def find_compared(subject: str, name: str) -> str | None:
 
 
 def describe_kernels(kernels: Sequence[dict[str, Any]] | None) -> str:
-    """Return the share of each kind of kernels, of which own ones have names, or that none were measured."""
+    """Return the share of each kind of kernels, of which own ones have names, or that none were measured.
+
+    Kinds of less than LEAST_SHARE percent are among the others.
+    """
     if not kernels:
         return UNMEASURED
     times: dict[str, float] = {}
     for kernel in kernels:
         kind = _kind_of(kernel["name"])
         times[kind] = times.get(kind, 0.0) + kernel["us"]
-    shown = sorted(times, key=lambda kind: (kind == OTHERS, -times[kind]))
-    return ", ".join(f"{kind} {100 * times[kind] / sum(times.values()):.0f} %" for kind in shown)
+    shares: dict[str, float] = {}
+    for kind, us in sorted(times.items(), key=lambda pair: -pair[1]):
+        share = 100 * us / sum(times.values())
+        kind = kind if share >= LEAST_SHARE else OTHERS
+        shares[kind] = shares.get(kind, 0.0) + share
+    shown = sorted(shares, key=OTHERS.__eq__)
+    return ", ".join(f"{kind} {shares[kind]:.0f} %" for kind in shown)
 
 
 def _kind_of(kernel: str) -> str:

@@ -135,22 +135,25 @@ def test_overview_states_verdict_in_words(facts, cell, store_facts):
     dense = record(role="mqa", implementation="fused", wall=(0.8, 0.8), layer="mqa-8x128")
     (row,) = rows_of(time.overview(store_facts(record(**facts), dense)), "over dense")
     assert row["over dense"] == cell
-    assert (row["ms"], row["dense"], row["time by kernel"]) == ("1.0000", "mqa-8x128", "not measured")
+    shown = "mqa-8x128, 0.8000" if facts else "mqa-8x128"
+    assert (row["ms"], row["dense, ms"], row["time by kernel"]) == ("1.0000", shown, "not measured")
 
 
 def test_overview_compares_no_dense_layer(store_facts):
     (row,) = rows_of(time.overview(store_facts(record(layer="mha-base", name="mha-base"))), "over dense")
-    assert (row["ms"], row["dense"], row["over dense"]) == ("1.0000", "–", "–")
+    assert (row["ms"], row["dense, ms"], row["over dense"]) == ("1.0000", "–", "–")
 
 
 def test_overview_has_models_first_and_layers_once(store_facts):
     model = record(subject="model", name="moa-8K8E128D", cell="model", to_dense=RATIO, to_dense_verdict="slower")
     dense = record(subject="model", name="moa-8K8E128D", cell="model", role="dense", layer="transformer-base")
+    slower = replace(dense, wall_ms=[2 * ms for ms in dense.wall_ms])
     layers = [record(seq_len=length, cell=f"T{length}") for length in (128, 1024, 8192)]
-    found = rows_of(time.overview(store_facts(*layers, model, dense)), "over dense")
-    assert [(row["what"].split()[0], row["T x B"].split()[0], row["dense"]) for row in found] == [
-        ("model", "7", "transformer-base"), ("layer", "1,024", "mqa-8x128"),
-    ]  # fmt: skip
+    text = time.overview(store_facts(*layers, model, slower, dense))
+    assert text.index("transformer-base") < text.index("mqa-8x128")
+    (of_model,), (of_layer,) = rows_of(text, "model"), rows_of(text, "layer")
+    assert (of_model["T x B"].split()[0], of_model["dense, ms"]) == ("7", "transformer-base, 1.0000")
+    assert (of_layer["T x B"].split()[0], of_layer["dense, ms"]) == ("1,024", "mqa-8x128")
 
 
 def test_overview_has_models_and_layers_without_a_record(store_facts):
@@ -158,16 +161,19 @@ def test_overview_has_models_and_layers_without_a_record(store_facts):
         record(kind="cuda", subject="model", name=name, layer=name, cell=f"{name} {which}", which=which, gpu_ms=[1.0])
         for name, which in (("moh-vit-s-80", "forward"), ("moh-vit-b-75", "forward"), ("moh-vit-b-75", "both"))
     ]
-    first, _, _, *missing = rows_of(time.overview(store_facts(*measured)), "over dense")
-    assert (first["what"], first["ms"]) == ("model moh-vit-s-80", "1.0000")
-    passes = {row["what"]: row["pass"] for row in missing}
-    assert "model moh-vit-b-75" not in passes
-    assert passes["model moh-vit-s-80"] == "both" and passes["model moa-8K8E128D"] == "forward, both"
-    assert sorted(passes["layer moa-8K8E128D"].split(", ")) == ["both", "decode", "forward"]
-    assert {(row["ms"], row["time by kernel"]) for row in missing} == {("not measured", "not measured")}
-    compared = {row["what"]: (row["dense"], row["over dense"]) for row in missing}
-    assert compared["layer moh-32x64-50"] == ("all heads", "not measured")
-    assert compared["layer mha-base"] == ("–", "–")
+    text = time.overview(store_facts(*measured))
+    first, _, _, *models = rows_of(text, "model")
+    layers = rows_of(text, "layer")
+    assert (first["model"], first["ms"]) == ("moh-vit-s-80", "1.0000")
+    passes = {row["model"]: row["pass"] for row in models}
+    assert "moh-vit-b-75" not in passes
+    assert passes["moh-vit-s-80"] == "both" and passes["moa-8K8E128D"] == "forward, both"
+    assert {(row["ms"], row["time by kernel"]) for row in models + layers} == {("not measured", "not measured")}
+    by_layer = {row["layer"]: row for row in layers}
+    assert sorted(by_layer["moa-8K8E128D"]["pass"].split(", ")) == ["both", "decode", "forward"]
+    compared = {name: (row["dense, ms"], row["over dense"]) for name, row in by_layer.items()}
+    assert compared["moh-32x64-50"] == ("all heads", "not measured")
+    assert compared["mha-base"] == ("–", "–")
 
 
 def test_time_of_kernels_is_summed_by_kind():
@@ -175,5 +181,7 @@ def test_time_of_kernels_is_summed_by_kind():
     names += ["cudnn_generated_fort_native_sdpa_sm90", "void cutlass::Kernel2<cutlass_75_tensorop_gemm_align1>", "a"]
     kernels = [{"name": name, "calls": 1, "us": us} for name, us in zip(names, (20, 30, 15, 10, 20, 5), strict=True)]
     assert time.describe_kernels(kernels) == "products 50 %, `mqa` 15 %, attention 10 %, others 25 %"
+    small = [{"name": "route_kernel", "calls": 1, "us": 4}, *kernels]
+    assert time.describe_kernels(small) == "products 48 %, `mqa` 14 %, attention 10 %, others 28 %"
     assert time.describe_kernels(kernels[:1]) == "others 100 %"
     assert time.describe_kernels(None) == time.describe_kernels([]) == "not measured"
