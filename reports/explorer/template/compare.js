@@ -134,7 +134,8 @@ function rowsHtml(rows, base, sizes, account) {
 function sayText(row, account, base) {
   const plain = (html) => html.replace(/<[^>]*>/g, "");
   if (row.why) return `${row.form.label}: ${plain(row.why)}`;
-  return `${row.form.label}, ${account.label}: ${grouped(row.value)} ${account.unit}, ${times(ratio(row.value, base))} times MHA of the same width.`;
+  const cost = `${grouped(row.value)} ${account.unit} (${account.label})`;
+  return `One layer of ${row.form.label} at T = ${grouped(state.sizes.T)}: ${cost}, ${times(ratio(row.value, base))} times MHA of the same width.`;
 }
 
 /** Return an account's label, with its unit where the label lacks it. */

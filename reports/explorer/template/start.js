@@ -9,7 +9,7 @@ function draw() {
     button.setAttribute("aria-selected", tab === state.tab);
     button.tabIndex = tab === state.tab ? 0 : -1;
   }
-  document.title = `${element(`tab-${state.tab}`).textContent} – headcount explorer`;
+  document.title = `${element(`tab-${state.tab}`).textContent} – headcount cost calculator`;
   if (state.tab === TABS[0]) drawControls();
   DRAW[state.tab]();
 }
