@@ -227,8 +227,8 @@ def step(case: Case, stored: Size, new: Size = 1) -> Ledger:
 
 def _check_decodes(case: Case) -> None:
     """Raise NoAccount for a model or layer that does not decode step by step."""
-    if why_not := getattr(case.form, "NO_DECODE_STEP", "") or (is_layer(case) and case.config.no_step):
-        raise NoAccount(why_not)
+    if case.no_step:
+        raise NoAccount(case.no_step)
 
 
 def encoder_macs(case: Case) -> int:

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from headcount.bench.errors import UsageError
+from headcount.formulas import decoding
 from headcount.formulas.ledger import Ledger, Size
 from headcount.formulas.mha import causal_half
 from headcount.formulas.plan import Plan
@@ -110,6 +111,25 @@ class Case:
         """The tokens of all sequences, of a translation its target's; None of a model without a length."""
         length = self.lengths.get("tgt_len") or self.lengths.get("seq_len")
         return length and length * self.samples
+
+    @property
+    def no_step(self) -> str:
+        """Why it does not decode step by step; empty where it does."""
+        return getattr(self.form, "NO_DECODE_STEP", "") or (self.config.no_step if self.is_layer else "")
+
+    def cache_elements(self, tokens: Size) -> Size:
+        """Return the elements in all caches after ``tokens`` of each sequence, of a model that decodes."""
+        return decoding.cache_elements(self.step(tokens))
+
+    @property
+    def cache(self) -> Size | None:
+        """The elements in all caches after the input's tokens; None of a model that does not decode."""
+        return None if self.no_step else self.cache_elements(self.target_tokens // self.samples)
+
+    @property
+    def token_cache(self) -> Size | None:
+        """The elements that a token adds to the caches of one sequence before a window is full; None as of cache."""
+        return None if self.no_step else (self.cache_elements(2) - self.cache_elements(1)) // self.samples
 
     @property
     def form(self) -> ModuleType:

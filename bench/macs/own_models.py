@@ -11,11 +11,12 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from headcount.bench.accounts import Assumptions
 from headcount.bench.case import Case
 from headcount.bench.closed_form.case import case_of
 from headcount.bench.counters.base import CounterError
 from headcount.bench.counting.count import count
-from headcount.bench.counting.result import Count
+from headcount.bench.counting.result import Count, Unknown
 from headcount.bench.errors import EnvironmentMissing, UsageError
 from headcount.bench.macs.published import as_words
 from headcount.bench.targets.process import InternalError
@@ -34,7 +35,16 @@ from headcount.bench.training_flops import flops_per_token, module_ledger
 from headcount.formulas.conventions import CONVENTIONS
 from headcount.formulas.ledger import Entry, Ledger, counted_weights
 from headcount.formulas.published import own
-from headcount.formulas.published.figures import FORWARD_COSTS, HEADS, LETTERS, WEIGHTS, Figure, Row
+from headcount.formulas.published.figures import (
+    CACHED,
+    CONSTANT,
+    FORWARD_COSTS,
+    HEADS,
+    LETTERS,
+    QUANTITIES,
+    Figure,
+    Row,
+)
 from headcount.formulas.published.tables import PublishedTable, check, read_each
 from headcount.models.configs.targets import has_closed_form, is_layer, make, split
 
@@ -104,6 +114,27 @@ class CountedModel:
         """The number of sequences or images of its input."""
         return self.counted.samples
 
+    @property
+    def cache(self) -> int | None:
+        """The elements of its cache at its length; None where they were not sought or are not known."""
+        return self._known("kv_bytes")
+
+    @property
+    def token_cache(self) -> int | None:
+        """The elements that a token adds to the cache of one sequence; None as of ``cache``."""
+        return self._known("kv_token_bytes")
+
+    @property
+    def no_step(self) -> str:
+        """Why its cache is not known."""
+        columns = self.counted.columns or {}
+        return "; ".join(dict.fromkeys(one.reason for one in columns.values() if isinstance(one, Unknown)))
+
+    def _known(self, column: str) -> int | None:
+        """Return the value of a column; None of none."""
+        value = (self.counted.columns or {}).get(column)
+        return value if isinstance(value, int) else None
+
 
 class Models:
     """The models of a table, each counted once and all before anything is printed.
@@ -125,7 +156,9 @@ class Models:
         self._root = None if trust else str(self._folder.resolve())
         # the rule of the table has no part in finding one
         self.rules = {} if find_rule else {name: table.rule_of(one) for name, one in table.quantities.items()}
-        self._columns = {one.name: replace(one, rule=self.rules.get(one.name, "")) for one in table.columns}
+        own_columns = {one.name: replace(one, rule=self.rules.get(one.name, "")) for one in table.columns}
+        # a column may be read as another quantity
+        self._columns = QUANTITIES | own_columns
         self.failed: dict[int, tuple[str, int]] = {}
         self.sides: set[int] = set()
         self.own_lengths: dict[str, None] = {}
@@ -143,7 +176,7 @@ class Models:
         target: Target = row.model
         if changed:
             target = parse_target("", Namespace(set=as_words(changed), input=None, dtype=None), target)
-        key = _key(target, row)
+        key = self._key(target, row)
         if key not in self._found:
             try:
                 self._found[key] = self._model(target, row)
@@ -163,7 +196,7 @@ class Models:
         """Return whether a row has its sequence length from a column."""
         if has_closed_form(row.model.spec):
             return bool(row.length)
-        found = self._found.get(_key(row.model, row))
+        found = self._found.get(self._key(row.model, row))
         return isinstance(found, CountedModel) and found.seq_len == row.length
 
     def why_not(self, row: Row, rule: str) -> str:
@@ -263,6 +296,9 @@ class Models:
             raise ValueError(reason)
         if "N_active" in figure.letters and model.ledger.active_params is None:
             raise ValueError(f"the active parameters of {row.target} are not known")
+        for letter in figure.letters & CACHED:
+            if LETTERS[letter](model.ledger, model, CONVENTIONS["exact"]) is None:
+                raise ValueError(f"the KV cache of {row.target} is not known: {model.no_step}")
         for letter in figure.letters & HEADS:
             try:
                 LETTERS[letter](model.ledger, model, CONVENTIONS["exact"])
@@ -273,7 +309,7 @@ class Models:
 
     def _is_of_length(self, row: Row) -> bool:
         """Return whether a length changes the number of a row."""
-        return bool(self._column(row).letters & LETTERS.keys() - WEIGHTS - HEADS)
+        return bool(self._column(row).letters & LETTERS.keys() - CONSTANT - HEADS)
 
     def _column(self, row: Row) -> Figure:
         """Return the column of the one number of a row, with its rule."""
@@ -285,33 +321,44 @@ class Models:
         if has_closed_form(target.spec):
             return case_of(target, ",".join((row.target, *as_words(row.set))))
         if not row.side or target.inputs:
-            return self._run(target, row.length)
+            return self._run(target, row)
         side = f"1,3,{row.side},{row.side}"
         if not _package(target.spec):
             # a function of a file may return inputs
             with suppress(InputsMissing):
-                return self._run(target, row.length)
+                return self._run(target, row)
         self.sides.add(row.side)
-        return self._run(replace(target, inputs=(side,)), row.length)
+        return self._run(replace(target, inputs=(side,)), row)
 
-    def _run(self, target: Target, length: int) -> CountedModel:
-        """Return the count of a target, at the ``length`` of a column or at SHORT where it needs one and has none."""
-        roots = {target.spec: self._root} if self._root else None
+    def _run(self, target: Target, row: Row) -> CountedModel:
+        """Return the count of a target, at the length of a column or at SHORT where it needs one and has none."""
+        length = row.length
+        options = {"roots": {target.spec: self._root} if self._root else None, **self._caches(row)}
         try:
             given = target.lengths.get("seq_len") if is_configuration(target.spec) else None
-            return CountedModel(count(target, roots=roots), seq_len=given)
+            return CountedModel(count(target, **options), seq_len=given)
         except LengthMissing:
             longer = replace(target, lengths={**target.lengths, "seq_len": length or SHORT})
             if length:
-                return CountedModel(count(longer, roots=roots), seq_len=length)
+                return CountedModel(count(longer, **options), seq_len=length)
             with suppress(*ERRORS):
-                return CountedModel(count(longer, roots=roots), has_length=False, seq_len=SHORT)
+                return CountedModel(count(longer, **options), has_length=False, seq_len=SHORT)
             raise
 
+    def _caches(self, row: Row) -> dict[str, Any]:
+        """Return the options of a count that has the cache that the number of a row is of; none of another number."""
+        letters = self._column(row).letters & CACHED
+        if not letters:
+            return {}
+        if "cache" in letters:
+            return {"columns": ("kv_bytes", "kv_token_bytes"), "given": Assumptions(element_bytes=1)}
+        # the second token: no window is full
+        return {"columns": ("kv_token_bytes",), "given": Assumptions(element_bytes=1, context=2)}
 
-def _key(target: Target, row: Row) -> str:
-    """Return what a model is counted by: its target, and the side and the length that columns of its row have."""
-    return repr((target, row.side, row.length))
+    def _key(self, target: Target, row: Row) -> str:
+        """Return what a model is counted by: its target, the side and the length that columns of its row have, and the
+        cache that is sought."""
+        return repr((target, row.side, row.length, self._caches(row)))
 
 
 def _takes_length(spec: str) -> bool:

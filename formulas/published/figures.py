@@ -18,11 +18,23 @@ from headcount.formulas.conventions import CONVENTIONS, Rule
 from headcount.formulas.ledger import Ledger, flops
 from headcount.formulas.moh import activated_percent, shared_percent
 from headcount.formulas.published.expressions import expression
-from headcount.formulas.published.rounding import LARGEST, MOST_DIGITS, Interval, decimals, ends, fixed, read
+from headcount.formulas.published.rounding import (
+    BINARY,
+    LARGEST,
+    MOST_DIGITS,
+    UNITS,
+    Interval,
+    decimals,
+    ends,
+    fixed,
+    read,
+)
 from headcount.formulas.published.typed import UNREAD
 
 Case = Any
 """The model of a target: ``ledger``, its exact ledger, ``ideal_ledger``, that of its ideal form, None if it has none,
+``cache``, the elements of its KV cache at its length, ``token_cache``, those that a token adds to the cache of one
+sequence before any window is full, both None where they are not known,
 ``tokens`` and ``samples`` of its input, ``target_tokens``, the tokens that it reads, or writes in a translation, None
 without them, and ``length``, its sequence length, None where no other can be asked for."""
 MOST_ROUNDED = 12
@@ -53,20 +65,31 @@ LETTERS: dict[str, Callable[[Ledger, Case, Rule], Any]] = {
     "work": lambda form, case, rule: Fraction(rule.flops(form, case.tokens), case.tokens),
     "activated": lambda form, case, rule: activated_percent(form, case.ideal_ledger or form),
     "shared": lambda form, case, rule: shared_percent(case.ideal_ledger or form),
+    "cache": lambda form, case, rule: case.cache,
+    "token_cache": lambda form, case, rule: case.token_cache,
 }
 """The letters of a model: T tokens of its input, or target, and its ``samples``; parameters N, N_router of its routers,
 N_kv of its key and value projections; ``macs`` of a forward pass under the rule; ``looked_up``, the elements of
 embeddings that a token looks up; ``attention``, the FLOPs per token of both T x T products in a forward pass; ``work``,
-the FLOPs per token of a training step under the rule; percentages of heads of MoH."""
-WEIGHTS = {"N", "N_active", "N_norms", "N_embedding", "N_router", "N_kv"}
+the FLOPs per token of a training step under the rule; percentages of heads of MoH; elements of the KV cache of its
+tokens, and of one token."""
+CONSTANT = {"N", "N_active", "N_norms", "N_embedding", "N_router", "N_kv", "token_cache"}
 """The letters that no length of an input changes."""
+CACHED = {"cache", "token_cache"}
+"""The letters that only a model that decodes has."""
+UNKNOWN = {
+    "N_active": "the active parameters of {} are not known",
+    **dict.fromkeys(CACHED, "the KV cache of {} is not known"),
+}
+"""What is not known of a model whose letter is None."""
 
 HEADS = {"activated", "shared"}
 """The letters that only a model with heads has."""
 
 
 class UnknownCostError(ValueError):
-    """A cost of a model is not known: the active parameters of one that selects them in a way that is not followed."""
+    """A cost of a model is not known: active parameters of one that selects them in a way that is not followed, or the
+    KV cache of one that does not decode."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +111,7 @@ class Figure:
         multiple: a printed number is a multiple of so many last digits.
         truncated: its digits are cut off.
         trailing_zeros: zeros at the end of an integer are no digits, in the whole table.
+        binary: K, M, G and T are powers of 1,024.
     """
 
     name: str
@@ -104,6 +128,15 @@ class Figure:
     truncated: bool = False
     upward: bool = field(default=False, metadata=UNREAD)
     trailing_zeros: bool = field(default=False, metadata=UNREAD)
+    binary: bool = field(default=False, metadata=UNREAD)
+
+    def _read(self, text: str) -> tuple[str, str, Fraction]:
+        """Return the digits of a printed number, its exponent and unit, and what these multiply the digits by."""
+        digits, unit, size = read(text)
+        # B is bytes, not billions
+        if unit == "B" and "bytes" in self.head:
+            size = Fraction(1)
+        return digits, unit, Fraction(BINARY.get(f"{unit.upper()}i", size)) if self.binary else size
 
     def _step(self, value: Fraction, digits: str) -> Fraction:
         """Return the last digit of a printed ``value`` as a number."""
@@ -114,7 +147,7 @@ class Figure:
 
     def interval(self, text: str) -> Interval:
         """Return the numbers that print as ``text``; ``high`` is the first that does not, upward ``low`` the last."""
-        digits, _, unit = read(text)
+        digits, _, unit = self._read(text)
         step = self._step(Fraction(digits), digits)
         low = Fraction(digits) - (0 if self.truncated else step if self.upward else step / 2)
         return Interval(low * unit * self.scale, (low + step) * unit * self.scale)
@@ -157,15 +190,16 @@ class Figure:
 
     def in_other_unit(self, value: Interval, text: str) -> str:
         """Return the digits of a cell with another unit, with which ``value`` prints so; empty where none does."""
-        digits, unit, size = read(text)
-        if self.formula or unit not in ("", *"kKMGBTP"):
+        digits, unit, size = self._read(text)
+        if self.formula or unit not in UNITS or unit == "%":
             return ""
-        texts = [f"{digits}{other}" for other in "KMGTP" if read(f"1{other}")[2] != size]
+        units = (*"KMGTP", *(BINARY if "bytes" in self.head else ()))
+        texts = [f"{digits}{other}" for other in units if self._read(f"1{other}")[2] != size]
         return next((one for one in texts if self.prints(value, one) or self.other_digits(value, one)), "")
 
     def text(self, value: int | Fraction, like: str) -> str:
         """Return ``value`` with the unit and the decimals of ``like``."""
-        digits, suffix, unit = read(like)
+        digits, suffix, unit = self._read(like)
         number = Fraction(value) / unit / self.scale
         step = self._step(number, digits)
         rounded = (
@@ -175,7 +209,7 @@ class Figure:
 
     def format(self, value: Interval, like: str) -> str:
         """Return ``value`` as ``like`` is printed, with two digits more; both ends where they differ."""
-        digits, suffix, unit = read(like)
+        digits, suffix, unit = self._read(like)
         numbers = [end / unit / self.scale for end in (value.low, value.high)]
         is_count = not suffix and all(number.denominator == 1 for number in numbers)
         places = 0 if self.formula or is_count else decimals(digits) + 2
@@ -208,16 +242,29 @@ def _quantity(name: str, head: str, value: str, about: str = "") -> Figure:
     return Figure(name=name, head=head, value=value, about=about, quantity=name)
 
 
-UNITS = {"macs": ("MACs", "macs"), "flops": ("FLOPs", "2 * macs")}
+COSTS = {"macs": ("MACs", "macs"), "flops": ("FLOPs", "2 * macs")}
 """Heading and expression of the cost of a forward pass in each unit."""
 SHARES = {"": ("", ""), "_per_token": (" per token", " / T"), "_per_sample": (" per sample", " / samples")}
 """The same of what a cost is divided by."""
 FORWARD_COSTS = {
     unit + share: (head + per, value + divisor)
     for share, (per, divisor) in SHARES.items()
-    for unit, (head, value) in UNITS.items()
+    for unit, (head, value) in COSTS.items()
 }
 """Heading and expression of each cost of a forward pass."""
+CACHES = {
+    one.name: one
+    for one in (
+        _quantity("kv_bytes", "KV cache bytes", "2 * cache",
+                  "Bytes that all layers keep of T tokens, 2 an element (bfloat16, float16)"),
+        _quantity("kv_token_bytes", "KV cache bytes per token", "2 * token_cache",
+                  "Bytes that all layers keep of a token, 2 an element (bfloat16, float16)"),
+        _quantity("kv_elements", "KV cache elements", "cache", "Numbers that all layers keep of T tokens"),
+        _quantity("kv_token_elements", "KV cache elements per token", "token_cache",
+                  "Numbers that all layers keep of a token"),
+    )
+}  # fmt: skip
+"""The sizes of a KV cache."""
 QUANTITIES = {
     one.name: one
     for one in (
@@ -229,6 +276,7 @@ QUANTITIES = {
                   "Parameters that a token uses, without the embedding"),
         _quantity("activated", "activated heads", "activated", "Heads that a token uses, of all heads of all layers"),
         _quantity("shared", "shared heads", "shared", "Shared heads, of the heads that a token uses in all layers"),
+        *CACHES.values(),
         _quantity("training_flops_per_token", "training FLOPs per token", "work"),
         _quantity("training_flops", "training FLOPs", "work * tokens"),
         _quantity("mfu", "MFU", "100 * work * tokens / (seconds * devices * peak)"),
@@ -316,8 +364,9 @@ def evaluate(
         needed = (formula.letters - inputs.keys()) & LETTERS.keys()
         # letters that the formula does not need are named where it needs others
         letters = dict.fromkeys(LETTERS) | {name: LETTERS[name](form, case, figure.multiplicity) for name in needed}
-        if "N_active" in needed and letters["N_active"] is None:
-            raise UnknownCostError(f"the active parameters of {row.target} are not known")
+        for name in needed & UNKNOWN.keys():
+            if letters[name] is None:
+                raise UnknownCostError(UNKNOWN[name].format(row.target))
     used = {name: both if name in formula.letters else both[:1] for name, both in inputs.items()}
     if sum(len(both) > 1 for both in used.values()) > MOST_ROUNDED:
         raise ValueError(f"{formula} has more than {MOST_ROUNDED} rounded numbers")

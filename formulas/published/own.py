@@ -16,7 +16,7 @@ from typing import Any
 from headcount.formulas.conventions import TRAINING
 from headcount.formulas.published.expressions import expression
 from headcount.formulas.published.figures import EMPTY, LETTERS, QUANTITIES, Row
-from headcount.formulas.published.rounding import UNITS
+from headcount.formulas.published.rounding import MEASURED, UNITS
 from headcount.formulas.published.tables import (
     PublishedTable,
     check,
@@ -43,6 +43,9 @@ PHRASES = {
     r"activated_(?=params$)": "active_",
     r"(forward|fwd)_(pass_)?(?=macs|flops)": "",
     r"mult(i|iply)?_(add|adds|accumulate|accumulates)\b": "macs",
+    r"(kv|key_value)_?cache(_size|_memory|_footprint)?(?=_|$)": "kv",
+    r"kv(?=(_per_token)?$)": "kv_bytes",
+    r"kv_(bytes|elements)_per_token$|^kv_per_token_(bytes|elements)$": r"kv_token_\1\2",
 }
 """What stands at the beginning of heads, as regular expressions, by that of quantities: words that change none."""
 SIDES = ("image_size", "img_size", "input_size", "resolution", "input_resolution")
@@ -60,7 +63,12 @@ TEXTS = ("name", "input", "note")
 """Columns that are the fields of a row, as in TOML, and print no number."""
 NEAR = 0.77
 """The likeness of a head and a quantity, by difflib, from which on it is a slip: "acts" and "fps" are none."""
-_HEAD = re.compile(r"(.*?)\s*(?:[(\[]\s*([KMGBTP%]?)\s*(?i:macs?|flops?|params?)?\s*[)\]])?\s*", re.DOTALL)
+_HEAD = re.compile(
+    rf"(?P<words>.*?)\s*(?:[(\[]\s*#?\s*(?P<unit>[KMGT]i|[KMGBTP%]?)\s*(?P<of>{MEASURED})?"
+    r"\s*(?P<share>(?:/|per)\s*(?:token|sample))?\s*[)\]])?\s*",
+    re.DOTALL,
+)
+"""A head: words, and in brackets a unit, what the numbers are of, and what each is divided by."""
 RESERVED = {*NAMES, *LETTERS, *QUANTITIES}
 """Names of sizes and quantities, which follow from the target of a row and cannot be given."""
 _FOLLOWS = "quantities and sizes follow from the target"
@@ -272,8 +280,11 @@ def _columns(header: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _column(head: str) -> tuple[str, str]:
-    """Return the name of a column and the unit in its head: of "Params (M)", "GMACs/token" and "Model"."""
-    words, unit = _HEAD.fullmatch(head).groups(default="")  # type: ignore[union-attr]
+    """Return the name of a column and the unit in its head: of "Params (M)", "GMACs/token", "KV cache (KB/token)"."""
+    found = _HEAD.fullmatch(head).groupdict(default="")  # type: ignore[union-attr]
+    # a KV cache has bytes or elements
+    words, unit, of = found["words"], found["unit"], found["of"].lower()
+    words += f" {of.rstrip('s')}s" * of.startswith("element") + f" {found['share']}"
     parts = re.findall(r"[a-z0-9]+", words.lower().replace("/", " per "))
     name = _name(parts)
     if name in ("model", "method"):

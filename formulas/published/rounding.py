@@ -6,14 +6,18 @@ from fractions import Fraction
 from functools import cache
 from math import floor, log10
 
-UNITS = {"": 1, "%": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "B": 10**9, "T": 10**12, "P": 10**15}
+BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+"""Units of bytes, and what they multiply by."""
+UNITS = {"": 1, "%": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "B": 10**9, "T": 10**12, "P": 10**15, **BINARY}
 WORDS = {"thousand": "K", "million": "M", "billion": "B", "trillion": "T"}
 """Units that are written as words."""
-MEASURES = {"mac": "MACs", "flop": "FLOPs", "param": "parameters", "%": "%"}
+MEASURES = {"mac": "MACs", "flop": "FLOPs", "param": "parameters", "b": "bytes", "element": "elements"}
 """What a printed number is of, by the beginning of what stands behind its unit."""
+MEASURED = r"(?i:macs?|flops?|params?|parameters|bytes?|elements?)|B"
+"""What stands behind a unit, as a regular expression."""
 NUMBER = re.compile(
     rf"(?:[~≈] ?)?(?=[\d,.]*[1-9])(\d{{1,3}}(?:,\d{{3}})+(?:\.\d+)?|\d+(?:\.\d+)?)([eE][+-]?\d{{1,2}})?"
-    rf" ?({'|'.join(WORDS)}|[{''.join(UNITS)}]?) ?((?i:macs?|flops?|params?|parameters))?"
+    rf" ?({'|'.join([*WORDS, *sorted(UNITS, reverse=True)])}) ?({MEASURED})?"
 )
 """A printed number that is not 0: digits, exponent, unit, and what it is of."""
 GIVEN = re.compile(r"([+-]?\d+(?:\.\d+)?)(?:[eE]([+-]?\d{1,2}))?")
@@ -51,9 +55,11 @@ def read(text: str) -> tuple[str, str, Fraction]:
 
 
 def measure(text: str) -> str:
-    """Return what a printed number says that it is of, one of MEASURES; empty where it does not say."""
+    """Return what a printed number says that it is of, one of MEASURES or %; empty where it does not say."""
     *_, unit, words = _parts(text)
-    return next((name for start, name in MEASURES.items() if (words or unit).lower().startswith(start)), "")
+    if unit == "%":
+        return unit
+    return next((name for start, name in MEASURES.items() if words.lower().startswith(start)), "")
 
 
 def _parts(text: str) -> tuple[str, ...]:

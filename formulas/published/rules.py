@@ -10,10 +10,11 @@ from typing import Any
 
 from headcount.formulas.conventions import TRAINING
 from headcount.formulas.published.figures import (
+    CACHES,
+    COSTS,
     EMPTY,
     FORWARD_COSTS,
     SHARES,
-    UNITS,
     Cases,
     Figure,
     Row,
@@ -49,7 +50,7 @@ class Attempt:
     @property
     def name(self) -> str:
         """The rule and the change, in words."""
-        return self.rule + self.change
+        return (self.rule + self.change).strip()
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def _units(figure: Figure) -> dict[str, Figure]:
         # a column of FLOPs may hold MACs, and the other way round, or be of a token or a sample
         unit, share = quantity.split("_", 1) if "_" in quantity else (quantity, "")
         share = share and f"_{share}"
-        tried = [quantity, *(other + share for other in UNITS), *(unit + other for other in SHARES)]
+        tried = [quantity, *(other + share for other in COSTS), *(unit + other for other in SHARES)]
         costs = {name: FORWARD_COSTS[name] for name in tried}
         return {f" {head}": replace(figure, quantity=name, value=text) for name, (head, text) in costs.items()}
     if quantity in ("training_flops", "training_flops_per_token"):
@@ -80,7 +81,24 @@ def _units(figure: Figure) -> dict[str, Figure]:
         if quantity == "training_flops_per_token":
             values[" per sample"] = f"{value} * T / samples"
         return {words: replace(figure, value=text) for words, text in values.items()}
+    if quantity in CACHES:
+        sizes = [CACHES[quantity], *(one for name, one in CACHES.items() if name != quantity)]
+        return {f" {head}": one for size in sizes for head, one in _sizes(figure, size).items()}
     return {"": figure}
+
+
+def _sizes(figure: Figure, size: Figure) -> dict[str, Figure]:
+    """Return a column of KV caches as another ``size`` of them, of bytes also in units of 1,024, and of float32."""
+    plain = replace(figure, quantity=size.name, value=size.value, binary=False)
+    if "bytes" not in size.head:
+        return {size.head: plain}
+    double = replace(plain, value=f"2 * {size.value}")
+    return {
+        size.head: plain,
+        f"{size.head} in KiB, MiB or GiB": replace(plain, binary=True),
+        f"{size.head} of float32": double,
+        f"{size.head} of float32 in KiB, MiB or GiB": replace(double, binary=True),
+    }
 
 
 def attempts(figure: Figure, every: bool = False) -> list[Attempt]:
@@ -88,6 +106,8 @@ def attempts(figure: Figure, every: bool = False) -> list[Attempt]:
 
     ``every``: each rule in each unit, and rules of training too for a cost of a forward pass.
     """
+    if figure.quantity in CACHES:
+        return [Attempt(column, figure.rule, size) for size, column in _units(figure).items()]
     if not figure.letters & {"work", "macs"}:
         values = PARAMETERS if figure.value in PARAMETERS.values() else {figure.expression: figure.value}
         own_first = sorted(values.items(), key=lambda item: item[1] != figure.value)
@@ -113,8 +133,9 @@ def _distinct(tried: Iterable[tuple[Attempt, Any]]) -> list[tuple[Attempt, Any]]
     without parameters that have it, as active ones of a model without experts."""
     kept: list[tuple[Attempt, Any]] = []
     for attempt, value in tried:
-        rule = attempt.figure.rule
-        if all(other.figure.rule != rule or known != value for other, known in kept):
+        rule, binary = attempt.figure.rule, attempt.figure.binary
+        of_rule = [known for other, known in kept if (other.figure.rule, other.figure.binary) == (rule, binary)]
+        if value not in of_rule:
             kept.append((attempt, value))
     return kept
 
@@ -125,12 +146,15 @@ def find_held(figure: Figure, cells: Sequence[tuple[Row, Interval]], cases: Case
     It is one by the same rule that prints at least half of the numbers, rounded or cut off, and more than the own
     cost of the column. ``cells``: its rows with what its rule gives.
     """
-    others = [one for one in attempts(figure) if one.rule == figure.rule and one.figure.value != figure.value]
+    others = [one for one in attempts(figure) if one.rule == figure.rule and one.figure != figure]
     held, most = None, sum(prints_anyhow(figure, value, row.number(figure)) for row, value in cells)
     for one in others:
-        prints = sum(
-            prints_anyhow(one.figure, evaluate(row, one.figure, cases), row.number(figure)) for row, _ in cells
-        )
+        prints = 0
+        # a cost that is not known is not held
+        with suppress(UnknownCostError):
+            prints = sum(
+                prints_anyhow(one.figure, evaluate(row, one.figure, cases), row.number(figure)) for row, _ in cells
+            )
         if prints > most and 2 * prints >= len(cells):
             held, most = one, prints
     return held
@@ -167,7 +191,7 @@ def try_rules(
             f"{words_of(one, figure)} {in_words(one.figure, found, printed, digits)}" for one, found, digits in prints
         )
         return "explained", f"{by_rule}; {shown}"
-    shown = ", ".join(f"{one.name} {figure.format(found, printed)}" for one, found in changed)
+    shown = ", ".join(f"{one.name} {one.figure.format(found, printed)}" for one, found in changed)
     lengths = f", nor is it printed at T = {LENGTHS[0]}, {LENGTHS[1]}, … {LENGTHS[-1]:,}" if longer else ""
     ratio = significant(value.low / figure.scale / number(printed))
     off = f"{by_rule}, {ratio} times" if held else f"the rule gives {ratio} times"
@@ -181,7 +205,8 @@ def in_words(figure: Figure, value: Interval, printed: str, digits: str) -> str:
 
 def words_of(one: Attempt, figure: Figure) -> str:
     """Return the words before the number of an attempt that prints a cell."""
-    if one.rule == figure.rule and one.change[1:] in [head for head, _ in FORWARD_COSTS.values()]:
+    has_head = one.figure.quantity in {*FORWARD_COSTS, *CACHES} and one.change in _units(figure)
+    if has_head and one.rule == figure.rule:
         return f"the column headed {figure.head} holds{one.change},"
     return f"{one.name} gives"
 
@@ -189,14 +214,20 @@ def words_of(one: Attempt, figure: Figure) -> str:
 def _at_other_rules(row: Row, figure: Figure, cases: Cases, why_not: Applies) -> Iterator[tuple[Attempt, Interval]]:
     """Yield each attempt that applies to a model whose costs it needs are known, with the cell by it."""
     for one in attempts(figure):
-        if not why_not(row, one.figure.rule):
+        if not why_not(row, one.figure.rule) and _has_other_units(one.figure, [row.number(figure)]):
             with suppress(UnknownCostError):
                 yield one, evaluate(row, one.figure, cases)
 
 
+def _has_other_units(figure: Figure, texts: Iterable[str]) -> bool:
+    """Return whether a column in units of 1,024 has other numbers than without them; any other column is one."""
+    decimal = replace(figure, binary=False)
+    return not figure.binary or any(figure.interval(text) != decimal.interval(text) for text in texts)
+
+
 def _at_lengths(row: Row, figure: Figure, cases: Cases) -> Iterator[tuple[Attempt, Interval]]:
     """Yield a cost by its rule at each of LENGTHS for which the model has positions; none where it has no length."""
-    if not figure.letters & {"work", "macs"} or cases(row, {}).length is None:
+    if not figure.letters & {"work", "macs", "cache"} or cases(row, {}).length is None:
         return
     for size in LENGTHS:
         with suppress(ValueError):
@@ -209,7 +240,8 @@ def find_rule(figure: Figure, rows: Sequence[Row], cases: Cases, why_not: Applie
     tried = []
     for one in attempts(figure, every=True):
         # a rule that does not apply to a row is no rule of the column
-        if not any(why_not(row, one.figure.rule) for row, _ in cells):
+        applies = not any(why_not(row, one.figure.rule) for row, _ in cells)
+        if applies and _has_other_units(one.figure, [text for _, text in cells]):
             with suppress(UnknownCostError):
                 tried.append((one, [evaluate(row, one.figure, cases) for row, _ in cells]))
     fits = []

@@ -159,7 +159,8 @@ class PublishedTable(Printed):
             # the words of a quantity, of which papers may leave out embeddings
             what = figure.about and figure.about[0].lower() + figure.about[1:]
             tables = " with embeddings" if figure.expression in ("N", "N_active") else ""
-            return "; ".join([f"{figure.head}{tables}: {what or figure.expression}", *digits]) + "."
+            at = _lengths_in_words(lengths) if "cache" in figure.letters else []
+            return "; ".join([f"{figure.head}{tables}: {what or figure.expression}", *at, *digits]) + "."
         rule = CONVENTIONS[name]
         parts = [f"{figure.head} by the rule {rule.name}: {rule.about.rstrip('.')}"]
         parts += ["2 FLOPs for each multiply-accumulate"] if figure.quantity.startswith("flops") else []

@@ -594,6 +594,7 @@ def test_units_of_papers_are_read(table, text, printed):
 @pytest.mark.parametrize("quantity, printed, of", [
     ("macs", "4.5 GFLOPs", "FLOPs"), ("flops", "4.5 GMACs", "MACs"), ("params", "4.5G MACs", "MACs"),
     ("macs_per_token", "12%", "%"), ("active_params", "4 GFLOPS", "FLOPs"), ("macs", "4M params", "parameters"),
+    ("macs", "4 KB", "bytes"), ("kv_token_bytes", "4K elements", "elements"), ("kv_elements", "4 MiB", "bytes"),
 ])  # fmt: skip
 def test_unit_of_another_quantity_is_refused(table, quantity, printed, of):
     code, _, err = table(csv_of(f"llama2-7b,{quantity},{printed}"), name="mine.csv")
@@ -1245,3 +1246,92 @@ def test_length_that_is_not_given_is_named(table, tmp_path, monkeypatch):
         below = table(csv_of(f"llama2-7b,{figure},7G", f"dit-b4,{figure},7G"), name="mine.csv")[1][0]["below"]
         assert ("Without a T, a preset has its own: llama2-7b at T = 4,096." in below) is is_said
         assert any("has its own" in text for text in below) is is_said
+
+
+GQA = 32 * 2 * 8 * 128
+"""Elements that LLaMA-3 8B keeps of a token: keys and values of 8 heads of 128 in each of 32 layers."""
+MLA = 61 * (512 + 64)
+"""Those of DeepSeek-V3: a latent and a key with positions in each of 61 layers."""
+
+
+CACHE_HEADS = {
+    "KV cache (GB)": 2 * GQA * 1000 / 10**9, "KV Cache [MiB]": 2 * GQA * 1000 / 2**20, "kv_bytes": 2 * GQA * 1000,
+    "KV cache size (MB)": 2 * GQA * 1000 / 10**6, "KV-cache (#elements)": GQA * 1000, "kv_elements": GQA * 1000,
+    "KV cache per token (B)": 2 * GQA, "KV cache/token (KB)": 2 * GQA / 1000, "KV cache (KB/token)": 2 * GQA / 1000,
+    "KV Cache Per Token (KiB)": 2 * GQA / 1024, "KV cache bytes per token": 2 * GQA, "kv_token_bytes": 2 * GQA,
+    "KV Cache per Token (# Element)": GQA, "KV cache elements per token": GQA, "kv_token_elements": GQA,
+}  # fmt: skip
+"""Heads of KV caches, and the number of LLaMA-3 8B at 1,000 tokens."""
+
+
+@pytest.mark.parametrize("head", CACHE_HEADS)
+def test_heads_of_kv_caches_are_quantities(table, head):
+    number = f"{CACHE_HEADS[head]:.6f}".rstrip("0").rstrip(".")
+    _, sections, _ = answer = table(f'model,{head}\n"llama3-8b,T=1000",{number}\n', name="mine.csv")
+    assert verdicts(answer) == ["reproduced"]
+    dtype = "2 an element (bfloat16, float16)"
+    assert (dtype in sections[0]["below"][0]) is ("elements" not in sections[0]["rows"][0]["figure"])
+
+
+@pytest.mark.parametrize("cell", ["{} B", "{} bytes", "0.{:06}MB", "{}"])
+def test_bytes_of_a_cache_are_read(table, cell):
+    row = f"llama3-8b,{cell.format(2 * GQA)}"
+    assert verdicts(table(csv_of(row, header="model,KV cache per token"), name="mine.csv")) == ["reproduced"]
+
+
+CACHE_COLUMNS = [
+    ("KV cache per token", "KV cache bytes per token in KiB, MiB or GiB", "{}K", 2 / 1024),
+    ("KV cache per token", "KV cache bytes per token of float32", "{}", 4),
+    ("KV cache per token", "KV cache elements per token", "{}", 1),
+    ("KV cache per token", "KV cache bytes", "{}", 2 * 1000),
+    ("KV cache elements", "KV cache bytes", "{}", 2 * 1000),
+]
+"""Heads of columns, what these hold instead, a cell, and its number by element of a token."""
+
+
+@pytest.mark.parametrize("head, held, cell, times", CACHE_COLUMNS)
+def test_column_of_another_cache_is_explained(table, head, held, cell, times):
+    tokens = {"llama3-8b": GQA, "deepseek-v3": MLA, "llama2-7b": 2 * L * D}
+    lines = [f'"{name},T=1000",{cell.format(round(times * size, 3))}' for name, size in tokens.items()]
+    text = csv_of(*lines, header=f"model,{head}")
+    _, sections, _ = answer = table(text, name="mine.csv")
+    assert verdicts(answer) == ["explained"] * 3
+    assert all(f" holds {held}, " in row["because"] for row in sections[0]["rows"])
+    assert f"all 3 hold {held}." in sections[0]["below"][-1]
+    assert table(text, "--find-rule", name="mine.csv")[1][0]["rows"][0]["rule"] == held
+
+
+def test_cache_at_another_length_is_explained(table):
+    text = csv_of(f'"deepseek-v3,T=1000",{2 * MLA * 4096}', header="model,KV cache")
+    (row,) = table(text, name="mine.csv")[1][0]["rows"]
+    assert row["verdict"] == "explained" and "at T = 4,096 gives" in row["because"]
+
+
+def test_caches_of_configurations_are_counted(table, tmp_path):
+    """That of a token without a length, and before a window is full."""
+    stored = 2 * 2 * 2 * 6
+    write(
+        tmp_path / "paper",
+        {**LLAMA, "model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": 4},
+    )
+    (tmp_path / "paper" / "config.json").rename(tmp_path / "paper" / "windowed.json")
+    write(tmp_path / "paper", LLAMA)
+    lines = [
+        f"config.json,kv_token_bytes,{2 * stored}", f'"config.json,T=9",kv_token_bytes,{2 * stored}',
+        f'"config.json,T=9",kv_elements,{9 * stored}', f'"config.json,T=9",kv_elements,{stored}',
+        f'"windowed.json,T=9",kv_token_elements,{stored}',
+    ]  # fmt: skip
+    answer = table(csv_of(*lines), name="mine.csv")
+    assert verdicts(answer) == ["reproduced"] * 3 + ["explained", "reproduced"]
+    err = table(csv_of("config.json,kv_bytes,7"), name="mine.csv")[2]
+    assert "line 2: config.json needs a length" in err
+
+
+@pytest.mark.parametrize("target, reason", [
+    ("dit-b4", "a diffusion Transformer makes its image at once and decodes no tokens"),
+    ("model.py:make", "a cache is known of presets, layers by letters and Hugging Face decoders"),
+])  # fmt: skip
+@pytest.mark.parametrize("quantity", ["kv_bytes", "kv_token_elements"])
+def test_model_without_a_cache_is_named(table, target, reason, quantity):
+    code, _, err = table(csv_of(f"{target},{quantity},7K"), name="mine.csv")
+    assert code == 2 and f"line 2: the KV cache of {target} is not known: {reason}" in err
