@@ -47,7 +47,7 @@ ARGUMENTS = {
     "device": "the model runs where its weights are, and model.to(device) moves it",
     "dtype": "dtypes are the types of sizes",
     "depth": "hc.summary has depth",
-    "max": "headcount lock --max writes limits into a lock",
+    "max": "hc.lock(model, x).check(path, max={'macs': '+5%'}) limits a count",
     "mode": "training=True runs in train mode",
     "cache_forward_pass": "each call runs the model",
     **dict.fromkeys(

@@ -40,6 +40,8 @@ from headcount.bench.snapshot.difference import (
     equal,
     failures,
     headline,
+    limit_at,
+    limits_at,
     summary,
     unmet_limits,
 )
@@ -55,7 +57,6 @@ from headcount.bench.targets.target import (
     parse_target,
 )
 from headcount.bench.targets.user_code import UserCodeError, check_target, is_below
-from headcount.models.configs.numbers import parse_amount
 from headcount.models.configs.targets import split
 
 PROG = "python -m bench.lock"
@@ -80,7 +81,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     what.add_argument("--badge", metavar="FILE", help="write the totals of the lock TARGET as an .svg image")
     what.add_argument("--workflow", action="store_true", help="print a workflow file for GitHub Actions")
     out.add_argument("--plot", metavar="FILE", help="with --history, a plot: .svg, .png or .pdf")
-    text = "limit of macs or params: macs=2.1G"
+    text = "limit of macs or params: macs=2.1G, or macs=+5%% of the locked"
     out.add_argument("--max", action="append", metavar="QUANTITY=N", type=_limit, default=[], help=text)
     out.add_argument("--trust", action="store_true", help="run the code that LOCK names wherever it is")
     how = out.add_argument_group("what is counted")
@@ -141,8 +142,10 @@ def command(args: argparse.Namespace) -> Result | str:
             _check_there(request, path, len(locked))
     found = []
     for old, request, _ in jobs:
-        limits = {**((old and old.limits) or {}), **dict(args.max)}
-        found.append((old, replace(count(request, roots=roots), limits=limits)))
+        new = count(request, roots=roots)
+        # a percentage is of the locked count, which a written one is
+        limits = {**((old and old.limits) or {}), **limits_at(old if old and args.check else new, dict(args.max))}
+        found.append((old, replace(new, limits=limits)))
     if args.check:
         return _compare(args, [(old, new) for old, new in found if old])
     again = {old.label: new for old, new in found if old}
@@ -170,15 +173,16 @@ def _without_order(name: str) -> tuple[str, frozenset[str]]:
     return spec, frozenset(words)
 
 
-def _limit(text: str) -> tuple[str, int]:
-    """Return the quantity and the number of ``macs=2.1G``."""
+def _limit(text: str) -> tuple[str, str]:
+    """Return the quantity and the limit of ``macs=2.1G`` or ``macs=+5%``."""
     name, _, amount = text.partition("=")
     if name not in LIMITED:
-        raise argparse.ArgumentTypeError(f"{text!r}: --max limits {' and '.join(LIMITED)}, as macs=2.1G")
+        raise argparse.ArgumentTypeError(f"{text!r}: --max limits {' and '.join(LIMITED)}, as macs=2.1G or macs=+5%")
     try:
-        return name, parse_amount(amount)
+        limit_at(amount, 0)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
+    return name, amount
 
 
 def _request(args: argparse.Namespace, locked: Count | None, word: str) -> Target:

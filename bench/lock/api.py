@@ -12,8 +12,11 @@ from headcount.bench.column import DASH, plural
 from headcount.bench.counting.result import Count
 from headcount.bench.output.files import write
 from headcount.bench.snapshot import file
-from headcount.bench.snapshot.difference import changes, failures, headline, summary
+from headcount.bench.snapshot.difference import changes, failures, headline, limits_at, summary, unmet_limits
 from headcount.bench.snapshot.tables import facts
+
+Limits = Mapping[str, int | str]
+"""Limits by quantity, as difference.limits_at reads them."""
 
 
 class CostChanged(AssertionError):
@@ -27,22 +30,33 @@ class LockMissing(AssertionError):
 class Lock(Count):
     """The count of a module, to write to a file or to check against one."""
 
-    def write(self, path: str | Path) -> None:
-        """Write the lock to ``path``, in an existing folder. Raises UsageError where it cannot be written."""
-        write(Path(path), file.text(self))
+    def write(self, path: str | Path, *, max: Limits | None = None) -> None:
+        """Write the lock to ``path``, in an existing folder, with the limits ``max`` of macs and params.
 
-    def check(self, path: str | Path, target: str | None = None) -> None:
+        Raises UsageError where it cannot be written, CostChanged for a count above a limit, and ValueError for a limit
+        that is neither a number nor a percentage, as ``{"macs": "+5%"}``.
+        """
+        __tracebackhide__ = True
+        counted = replace(self, limits=limits_at(self, max or {}))
+        if why := unmet_limits(counted):
+            raise CostChanged(f"{path} is not written: {'; '.join(why.values())}")
+        write(Path(path), file.text(counted))
+
+    def check(self, path: str | Path, target: str | None = None, *, max: Limits | None = None) -> None:
         """Raise CostChanged, an AssertionError, unless what difference.equal compares is as locked, or within limits.
 
         Args:
             path: the lock.
             target: the one that is compared, in a lock of several.
+            max: limits in place of those of the lock, by ``macs`` and ``params``: numbers, as ``2_100_000`` or "2.1G",
+                or percentages above the locked count, as "+5%".
 
-        Raises UsageError for a file that is missing or no lock, and for a target that it does not have.
+        Raises UsageError for a file that is missing or no lock, and for a target that it does not have, and ValueError
+        for other limits.
         """
         __tracebackhide__ = True
         locked = file.read(path, target)
-        counted = replace(self, limits=locked.limits)
+        counted = replace(self, limits={**(locked.limits or {}), **limits_at(locked, max or {})})
         if why := failures(locked, counted):
             start = "; ".join(why) if counted.limits else f"cost changed: {headline(locked, counted)}"
             raise CostChanged("\n".join([f"{path}: {start}", *_lines(locked, counted)]))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from headcount.bench.lock.api import Lock
+    from headcount.bench.lock.api import Limits, Lock
 
 OPTION = "--macs-lock-update"
 _OWNERS = pytest.StashKey[dict[Path, str]]()
@@ -46,13 +46,14 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> None:
 def macs_lock(request: pytest.FixtureRequest) -> Callable[..., "Lock"]:
     """Return a function like ``hc.lock`` that also checks the count against the test's own lock.
 
-    Its argument ``name`` separates several locks of one test. It returns the Lock, and raises CostChanged where the
-    count is not as locked, LockMissing where there is no lock, both AssertionErrors, and ValueError where two calls or
-    two tests have the same file.
+    Its argument ``name`` separates several locks of one test. With ``max``, as ``{"macs": "+5%"}``, a count may be so
+    much above the locked one, or up to a number, and anything below. It returns the Lock, and raises CostChanged where
+    the count is not as locked, LockMissing where there is no lock, both AssertionErrors, and ValueError where two calls
+    or two tests have the same file.
     """
     mine: set[Path] = set()
 
-    def check(module: Any, *inputs: Any, name: str = "", **options: Any) -> "Lock":
+    def check(module: Any, *inputs: Any, name: str = "", max: "Limits | None" = None, **options: Any) -> "Lock":
         __tracebackhide__ = True
         from headcount.bench.lock.api import LockMissing, lock
 
@@ -64,9 +65,9 @@ def macs_lock(request: pytest.FixtureRequest) -> Callable[..., "Lock"]:
         counted = lock(module, *inputs, **options)
         if request.config.getoption(OPTION):
             path.parent.mkdir(exist_ok=True)
-            counted.write(path)
+            counted.write(path, max=max)
         elif path.exists():
-            counted.check(path)
+            counted.check(path, max=max)
         else:
             raise LockMissing(f"there is no lock {path}; pytest {OPTION} writes it")
         return counted

@@ -1,7 +1,8 @@
 """Compare two counts of a module: contractions and parameters that changed, were added or were removed."""
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import zip_longest
@@ -10,6 +11,7 @@ from math import prod
 from headcount.bench.contractions.module_tree import folded, ranges
 from headcount.bench.counting.result import WRITTEN_ELEMENTWISE, Count, bytes_of_element
 from headcount.formulas.ledger import MAC_KINDS, Entry, divide
+from headcount.models.configs.numbers import parse_amount
 
 CHANGED, ADDED, REMOVED = "changed", "added", "removed"
 MACS, ELEMENTWISE, PARAMS, SENT = "MACs", "elementwise", "params", "bytes sent"
@@ -165,6 +167,30 @@ def uncalled_changes(old: Count, new: Count) -> list[str]:
     if old.uncalled is None or new.uncalled is None:
         return []
     return sorted({*old.uncalled} ^ {*new.uncalled}, key=natural)
+
+
+def limits_at(count: Count, given: Mapping[str, int | str]) -> dict[str, int]:
+    """Return the limits of quantities of ``count``, as limit_at reads each.
+
+    Raises ValueError for a quantity that has no limit.
+    """
+    for name in given:
+        if name not in LIMITED:
+            raise ValueError(f"{name!r} has no limit; choose from {', '.join(LIMITED)}")
+    return {name: limit_at(most, getattr(count, name)) for name, most in given.items()}
+
+
+def limit_at(most: int | str, value: int) -> int:
+    """Return a limit: a whole number, as 2.1G, or a percentage above ``value``, as +5%.
+
+    Raises ValueError for anything else.
+    """
+    text = str(most)
+    if percentage := re.fullmatch(r"\+(\d+(?:\.\d+)?) ?%", text):
+        return int(value * (100 + Fraction(percentage[1])) / 100)
+    if "%" in text:
+        raise ValueError(f"{text!r} is no limit; write +5% or 2.1G")
+    return parse_amount(text)
 
 
 def unmet_limits(count: Count) -> dict[str, str]:

@@ -134,6 +134,38 @@ def test_lock_name_is_unique(pytester):
     done.stdout.fnmatch_lines("*ValueError: *test_twice.lock is already the lock of *; give each lock its own name=*")
 
 
+LIMITED = """
+import pytest, torch, headcount as hc
+
+X = torch.zeros(3, 7)
+def net(width): return torch.nn.Linear(7, width, bias=False)
+
+def test_percent(macs_lock): macs_lock(net(WIDTH), X, max={"macs": "+10%", "params": "+10.5 %"})
+def test_number(macs_lock): macs_lock(net(WIDTH), X, max={"macs": "0.231k"})
+def test_wrong(macs_lock): macs_lock(net(WIDTH), X, max={"macs": "5%"})
+def test_unknown(macs_lock): macs_lock(net(WIDTH), X, max={"flops": 3})
+"""
+
+
+@pytest.mark.parametrize("width, passes", [(10, 2), (7, 2), (11, 2), (12, 0)])
+def test_limits_of_a_test(pytester, width, passes):
+    """210 MACs and 70 parameters are locked, 231 MACs are 10 % more."""
+    pytester.makepyfile(test_net=LIMITED.replace("WIDTH", "10"))
+    written = pytester.runpytest(*PLUGIN, "--macs-lock-update")
+    written.assert_outcomes(passed=2, failed=2)
+    written.stdout.fnmatch_lines(["*ValueError: '5%' is no limit; write +5% or 2.1G*", "*'flops' has no limit; *"])
+    pytester.makepyfile(test_net=LIMITED.replace("WIDTH", str(width)))
+    checked = pytester.runpytest(*PLUGIN, "-k", "percent or number")
+    checked.assert_outcomes(passed=passes, failed=2 - passes)
+    if not passes:
+        checked.stdout.fnmatch_lines(
+            "*test_percent.lock: 252 MACs, above the limit of 231; 84 *, above the limit of 77*"
+        )
+        # nor is a lock above its own limit written
+        again = pytester.runpytest(*PLUGIN, "--macs-lock-update", "-k", "number")
+        again.stdout.fnmatch_lines("*test_number.lock is not written: 252 MACs, above the limit of 231*")
+
+
 FAILURES = """
 import torch, headcount as hc
 from torch import nn
@@ -143,7 +175,7 @@ class Spectrum(nn.Module):
 
 X = torch.ones(4, 4)
 def test_macs(): hc.assert_macs(nn.Linear(4, 5), X, expected=7)
-def test_argument(macs_lock): macs_lock(nn.Linear(4, 5), X, max={"macs": 3})
+def test_argument(macs_lock): macs_lock(nn.Linear(4, 5), X, rtol=3)
 def test_operator(): hc.count(Spectrum(), X)
 def test_shape(): hc.count(nn.Linear(3, 5), (2, 4))
 def test_peak(): hc.MFU(nn.Linear(4, 5), X, peak="H100")
@@ -158,6 +190,6 @@ def test_failures_show_no_line_of_headcount(pytester):
     assert len(places) >= 5 and all(path.name in line or "torch" in line for line in places)
     errors = [line for line in done.outlines if line.startswith("E   ")]
     assert len(errors) <= 12
-    done.stdout.fnmatch_lines(["E * 80 multiply-accumulates, expected 7*", "E *no max; headcount lock --max*",
+    done.stdout.fnmatch_lines(["E * 80 multiply-accumulates, expected 7*", "E *no rtol; an expected number*",
                                "E *operations*linalg_lu*", "E *cannot be multiplied*", "E *made from sizes, (2, 4)*",
                                "E *peak 'H100': 'H100' is H100 SXM, *"])  # fmt: skip

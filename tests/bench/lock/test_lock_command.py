@@ -207,6 +207,21 @@ def test_limits_of_a_lock_allow_changes_below_them(net, capsys):
     assert limits(net / "net.lock") == {"macs": 300, "params": 21}
 
 
+def test_limit_is_a_percentage_of_the_locked_count(net, capsys):
+    assert main([*NET, "--max", "macs=+20%", "-o", "net.lock"]) == 0
+    assert limits(net / "net.lock") == {"macs": 126}
+    # of the lock where it is compared, of the count where that is written
+    for batch, code in ((6, 0), (7, 1)):
+        assert main(["--check", "net.lock", "--input", f"{batch},7"]) == code
+        assert main(["--check", "net.lock", "--input", f"{batch},7", "--max", "macs=+20.0%"]) == code
+        assert main(["--check", "net.lock", "--input", f"{batch},7", "--max", "macs=+40%"]) == 0
+    assert main(["--update", "net.lock", "--input", "7,7", "--max", "macs=+1.5%"]) == 0
+    assert limits(net / "net.lock") == {"macs": 149}
+    for wrong in ("macs=5%", "macs=-5%", "macs=+%", "flops=+5%"):
+        assert main([*NET, "--max", wrong]) == 2
+        assert wrong in capsys.readouterr().err
+
+
 def test_limits_that_are_exceeded_are_not_written(net, capsys):
     assert main([*NET, "--max", "macs=104", "-o", "net.lock"]) == 1
     line = (
