@@ -274,7 +274,11 @@ def _fit(build: Build, count: Count, grid: Grid, pinned: tuple[str, ...], reason
         domains.append(domain)
         return by_kind
 
-    by_kind, number = fit_polynomial(run, inner, SYMBOLIC_LINE if free else LINE)
+    line = SYMBOLIC_LINE if free else LINE
+    try:
+        by_kind, number = fit_polynomial(run, inner, line)
+    except CannotBuild as error:
+        raise CannotBuild(error.reason, inner.reach(line)) from error
     if len({frozenset(one.conditions) for one in domains}) > 1:
         raise NotSymbolic(f"{reason}, and its path changes with {', '.join(pinned)}")
     for kind, form in by_kind.items():

@@ -66,6 +66,16 @@ class Grid:
         """Return the point so many steps from the base."""
         return {name: start + self.step[name] * n for (name, start), n in zip(self.base.items(), steps, strict=True)}
 
+    def number(self, name: str, line: int) -> int:
+        """Return how many of the ``line`` points along a size there are."""
+        return min(line, self.most.get(name, line))
+
+    def reach(self, line: int) -> str:
+        """Return the points along each size in words: how many, the first and the last."""
+        ends = {name: start + self.step[name] * (self.number(name, line) - 1) for name, start in self.base.items()}
+        lines = [f"{self.number(name, line)} points of {name} from {self.base[name]} to {ends[name]}" for name in ends]
+        return f"the fit needs {', '.join(lines)}"
+
     def outside(self) -> list[dict[str, int]]:
         """Return two points beyond the grid: primes where a step is 1, else a prime number of steps from the base."""
         return [
@@ -97,7 +107,7 @@ def fit_polynomial(count: Count, grid: Grid, line: int) -> tuple[dict[str, sympy
 
     degrees = []
     for axis, name in enumerate(grid.base):
-        number = min(line, grid.most.get(name, line))
+        number = grid.number(name, line)
         steps = [tuple(n if i == axis else 0 for i in range(len(grid.base))) for n in range(number)]
         forms = _newton(counted, grid, steps[: MAX_DEGREE + 1])
         validate_at(counted, forms, map(grid.point, steps))

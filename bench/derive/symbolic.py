@@ -34,9 +34,16 @@ Build = Callable[..., tuple[nn.Module, tuple, dict[str, Any]]]
 
 
 class CannotBuild(Exception):
-    """A module cannot be built or run at a point; the message names it."""
+    """A module cannot be built or run at a point; the message names it, and ``tried``, the points that a fit needs.
+
+    ``reason``: the message without what to do.
+    """
 
     exit_code = 2
+
+    def __init__(self, reason: str, tried: str = "") -> None:
+        super().__init__("; ".join(filter(None, (reason, tried, "--base gives other points", QUOTIENT))))
+        self.reason = reason
 
 
 QUOTIENT = "where a size must divide another, let the function take their quotient"
@@ -69,9 +76,7 @@ def count_at(
         except Exception as error:
             failed = error
     reason = _reason(failed) or type(failed).__name__
-    raise CannotBuild(
-        f"cannot be built at {format_sizes(point)}: {reason}; --base gives other points; {QUOTIENT}"
-    ) from failed
+    raise CannotBuild(f"cannot be built at {format_sizes(point)}: {reason}") from failed
 
 
 def _count(build: Build, sizes: Mapping[str, Any]) -> dict[str, Any]:

@@ -80,6 +80,22 @@ def test_one_cause_is_told_once():
     assert str(caught.value).count("is no multiple of") == 1 and "take their quotient" in str(caught.value)
 
 
+def test_error_names_the_last_points_of_the_fit():
+    """Of the sizes that a run needs as integers, all of them here."""
+
+    def chosen(e, k):
+        if int(k) > int(e):
+            raise ValueError(f"{k} > {e}")
+        return nn.Linear(int(e), int(k)), (torch.ones(2, int(e)),), {}
+
+    with pytest.raises(CannotBuild) as caught:
+        derive(chosen, Grid({"e": 8, "k": 2}, {"e": 3, "k": 1}))
+    text = "cannot be built at e=8 k=9: 9 > 8; the fit needs 10 points of e from 8 to 35, 10 points of k from 2 to 11; "
+    assert str(caught.value).startswith(text)
+    # where the last points can be built, it is no error
+    assert not derive(chosen, Grid({"e": 11, "k": 2}, {"e": 3, "k": 1})).witness
+
+
 def test_reason_is_short():
     """No sentence holds an expression of hundreds of characters."""
 
