@@ -34,6 +34,7 @@ from headcount.bench.hardware import parse_peak
 from headcount.bench.trace.record import record
 from headcount.bench.training_flops import (
     ActiveParamsUnknown,
+    above_peak,
     active_trainable,
     find_rule,
     flops_per_token,
@@ -180,12 +181,14 @@ class MFU:
         return float(utilisation(flops, tokens, seconds, self.devices, self.peak))
 
     def __str__(self) -> str:
-        shares = [f"{name.upper()} {100 * self.metrics[name]:.4g} %" for name in ("mfu", "hfu") if name in self.metrics]
+        percentages = {name: 100 * self.metrics[name] for name in ("mfu", "hfu") if name in self.metrics}
+        shares = [f"{name.upper()} {value:.4g} %" for name, value in percentages.items()]
         flops = f"{_flops(self.flops_per_token)} FLOPs per token"
         if self.hardware_flops_per_token not in (None, self.flops_per_token):
             flops += f", {_flops(self.hardware_flops_per_token)} with recomputation"
         start = ", ".join(shares) or "MFU: no update yet"
-        return f"{start}; {flops} by rule {self.rule.name}, peak {self.peak}"
+        text = f"{start}; {flops} by rule {self.rule.name}, peak {self.peak}"
+        return ". ".join([text, *above_peak(percentages)])
 
     __repr__ = __str__
 

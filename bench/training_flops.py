@@ -298,6 +298,13 @@ def recomputed_flops(products: Iterable[Entry], rule: Rule) -> Size:
     return flops(found)
 
 
+def above_peak(percentages: Mapping[str, Any]) -> list[str]:
+    """Return that utilisations of more than 100 percent are wrong, in a sentence for them."""
+    names = [name.upper() for name, value in percentages.items() if value > 100]
+    what = "no step exceeds the peak; check tokens, seconds, devices and the peak"
+    return [f"{' and '.join(names)} above 100 %: {what}."] if names else []
+
+
 def utilisation(flops_per_token: Size, tokens: int, seconds: float, devices: int, peak: Peak) -> Fraction:
     """Return the FLOPs of ``tokens`` tokens in ``seconds`` seconds as a share of what ``devices`` devices can do."""
     return Fraction(flops_per_token * tokens) / (Fraction(seconds) * devices * Fraction(peak.flops_per_s))

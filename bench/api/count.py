@@ -67,6 +67,8 @@ class FunctionModule(nn.Module):
             self.training = owner.training
         self.function = function
         self.name = getattr(function, "__name__", type(function).__name__)
+        # rows of modules have the names of classes
+        self.__class__ = type(self.name, (FunctionModule,), {})
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function."""

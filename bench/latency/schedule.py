@@ -15,6 +15,7 @@ from headcount.bench.errors import UsageError
 from headcount.bench.latency.timing_cases import ELEMENT_BYTES, TimingCase
 from headcount.bench.result import Result
 from headcount.bench.targets import watched
+from headcount.bench.targets.target import full_dtype
 
 TOKENS = {"cpu": 1024, "cuda": 16384}
 """Tokens of a call by default."""
@@ -23,7 +24,7 @@ DTYPE = {"cpu": "float32", "cuda": "bfloat16"}
 """The dtype that a device times by default."""
 OPTIONS: dict[str, dict[str, Any]] = {
     "--device": dict(choices=("cpu", "cuda"), default="cpu", help="(default: %(default)s)"),
-    "--dtype": dict(choices=tuple(ELEMENT_BYTES), help="(default: float32 on cpu, bfloat16 on cuda)"),
+    "--dtype": dict(type=full_dtype, choices=tuple(ELEMENT_BYTES), help="(default: float32 on cpu, bfloat16 on cuda)"),
     "--tokens": dict(type=int, metavar="N", help="tokens of a call: the batch size is N / T, at least 1"),
     "--blocks": dict(
         type=int, metavar="N", default=BLOCKS, help=f"repetitions, fewer are a smoke test (default: {BLOCKS})"

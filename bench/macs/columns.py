@@ -21,6 +21,7 @@ from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError
 from headcount.bench.result import Row, Table, to_json
 from headcount.bench.targets.target import is_configuration
+from headcount.bench.training_flops import above_peak
 from headcount.models.configs.base import ConfigError
 
 IDEAL = "_ideal"
@@ -36,11 +37,13 @@ class Accounts:
 
     @property
     def notes(self) -> list[str]:
-        """The reasons, each once."""
+        """The reasons, each once, and that a utilisation is more than a device can do."""
         by_reason: dict[str, list[str]] = {}
         for name, reason in self.missing.items():
             by_reason.setdefault(reason, []).append(name)
-        return [f"no {', '.join(names)}: {reason.rstrip('.')}." for reason, names in by_reason.items()]
+        shares = {name: value for name in ("mfu", "hfu") if (value := self.values.get(name)) is not None}
+        missing = [f"no {', '.join(names)}: {reason.rstrip('.')}." for reason, names in by_reason.items()]
+        return [*missing, *above_peak(shares)]
 
     def to_json(self) -> dict[str, Any]:
         """Return the values by name, and ``missing``."""

@@ -367,6 +367,10 @@ def test_function_method_and_exported_program():
     assert hc.count(lambda a, b: a @ b, input_size=[(B, D), (D, H)]).macs == MACS
     encoded = hc.count(Net().encode, X)
     assert (encoded.macs, encoded.params) == (2 * MACS + B * H * D, D * H + H)
+    # the row of a function has its name, where a module has its class
+    for function in (Net().encode, Net().forward, partial(Net().forward)):
+        name = getattr(function, "__name__", "partial")
+        assert hc.summary(function, X).modules[0].type == name and hc.count(function, X).label == name
     assert hc.count(make).macs == hc.count(make, d=D).macs == MACS and hc.count(make, d=11).macs == B * 11 * H
     assert hc.count(lambda: nn.Linear(D, H), input_size=(B, D)).macs == MACS
     assert hc.count(lambda: nn.Linear(D, H), (B, D)).macs == hc.count(lambda a, b: a @ b, (B, D), (D, H)).macs == MACS

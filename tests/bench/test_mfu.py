@@ -16,6 +16,7 @@ from headcount.bench import accounts
 from headcount.bench.case import Case
 from headcount.bench.errors import UsageError
 from headcount.bench.hardware import Peak
+from headcount.bench.macs.columns import Accounts
 from headcount.bench.training_flops import flops_per_token
 from headcount.formulas.conventions import CONVENTIONS, TRAINING
 
@@ -306,6 +307,8 @@ def test_columns_of_a_module(count):
         "hfu": Fraction(100 * hardware * B * T * 2, 3 * 10**12),
     }
     assert not missing
+    shares = Accounts({"mfu": Fraction(100), "hfu": Fraction(1001, 10)})
+    assert [note.partition(":")[0] for note in shares.notes] == ["HFU above 100 %"]
     assert "apart" in accounts.values(["mfu"], count, replace(given, rule="kaplan"))[1]["mfu"]
 
 
@@ -569,6 +572,10 @@ def test_update_is_share_of_peak():
     assert (mfu.value, mfu.tokens, mfu.seconds) == (float(Fraction(6 * 77 * 400, 9 * 10**9)), 1200, 2.0)
     assert mfu.average == float(Fraction(6 * 77 * 600, 3 * 10**9))
     assert all(part in str(mfu) for part in ("6n", "bf16", "0.001 TFLOP/s"))
+    # 6 x 77 FLOPs a token, 3e9 FLOP/s
+    for tokens, is_wrong in ((6493506, False), (6493507, True)):
+        mfu.update(tokens, 1)
+        assert ("MFU above 100 %: no step exceeds the peak; check tokens, seconds, devices" in str(mfu)) is is_wrong
 
 
 def test_step_times_a_block():

@@ -85,7 +85,8 @@ def test_estimate_of_record_uses_executed_work(executed, ms):
     ("--plan tp=2", "a TARGET"), ("llama3-8b --plan tp=3", "h = 32"), ("llama3-8b --plan tp", "tp=2"),
     ("llama3-8b --plan tp=2 --implementation fused", "--implementation"),
     ("llama3-8b --plan tp=2 --pass backward", "forward, both, decode"), ("config.json", "config.json"),
-    ("llama3-8b --plan tp=2 --dtype float32", "bfloat16, not in float32"), ("llama3-8", "llama3-8b"),
+    ("llama3-8b --plan tp=2 --dtype float32", "bfloat16, not in float32"),
+    ("llama3-8b --plan tp=2 --dtype fp32", "bfloat16, not in float32"), ("llama3-8", "llama3-8b"),
 ])  # fmt: skip
 def test_wrong_estimate_names_what_is_valid(line, named, capsys):
     assert main(["--estimate", *line.split(), "--on", "h100-sxm"]) == 2
