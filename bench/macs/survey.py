@@ -17,7 +17,7 @@ from headcount.bench.counting.count import count
 from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError
 from headcount.bench.macs.columns import Accounts, account_column, with_accounts
-from headcount.bench.output.figure import figure
+from headcount.bench.output.figure import figure, label_values
 from headcount.bench.output.layout import in_flops as flops_column
 from headcount.bench.output.layout import scaled, unit_for
 from headcount.bench.result import Row, Table
@@ -241,5 +241,6 @@ def plot(path: str, printed: Table[SurveyRow], varied: Mapping[str, list[str]], 
         axes.set(xscale="log", yscale="log", xlabel=letter, ylabel=" ".join(column.head.split()))
         axes.set_xticks([*sizes.values()], [f"{size:,}" for size in sizes.values()])
         axes.minorticks_off()
+        label_values(axes, [value for points in lines.values() for _, value in points])
         axes.grid(alpha=0.3)
         drawn.legend(loc="outside upper left", frameon=False, fontsize=8)

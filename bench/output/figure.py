@@ -2,7 +2,7 @@
 
 import importlib
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -12,6 +12,9 @@ from headcount.bench.errors import UsageError, require_package
 from headcount.bench.output.files import write
 
 FORMATS = ("svg", "png", "pdf")
+NARROW, WIDE = 10, 1000
+"""The quotients of the largest and the least value below which the labels of a logarithmic axis are at equal distances,
+and from which on they are powers of 10."""
 
 
 def drawing() -> ModuleType:
@@ -32,6 +35,18 @@ def check_format(path: str) -> str:
         raise UsageError(f"a plot is a file ending in {', '.join(f'.{one}' for one in FORMATS)}, not {path!r}")
     require_package("matplotlib")
     return form
+
+
+def label_values(axes: Any, values: Iterable[Any]) -> None:
+    """Label the logarithmic y axis of ``values`` in units, as 20T, several times however near the values are."""
+    from matplotlib.ticker import AutoLocator, EngFormatter, LogLocator
+
+    known = [value for value in values if value] or [1]
+    spread = max(known) / min(known)
+    # powers of 10 alone may be one label, or none
+    steps = LogLocator(subs=(1, 2, 5) if spread < WIDE else (1,))
+    axes.yaxis.set_major_locator(AutoLocator() if spread < NARROW else steps)
+    axes.yaxis.set_major_formatter(EngFormatter(sep=""))
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import re
 import pytest
 
 from headcount.bench.commands.count import main
+from headcount.bench.output.figure import drawing, label_values
 
 MHA, MOA = "mha:h=3,d_h=5,d_m=7", "moa:K=2,E=3,D=5,d_m=7"
 
@@ -48,6 +49,21 @@ def test_modules_run_beside_closed_forms(tmp_path, monkeypatch, capsys, warm):
     own, layer = run(capsys, "own.py:make", f"{MHA},T=2", "--columns", "macs", "params", "active_params", "kv_bytes")
     assert (own["macs"], own["params"], own["active_params"], own["kv_bytes"]) == (3 * 35, 42, 42, None)
     assert layer["macs"] == mha(2) and layer["kv_bytes"] == 2 * 60
+
+
+@pytest.mark.parametrize("most", [1.0, 1.02, 3, 9, 11, 50, 10**6])
+def test_logarithmic_axis_has_labels(most):
+    """Of values within a power of 10 too."""
+    pytest.importorskip("matplotlib", reason="the optional extra report is not installed")
+    figure, axes = drawing().subplots()
+    values = [7 * 10**12, 7 * 10**12 * most]
+    axes.plot([1, 2], values)
+    axes.set(yscale="log")
+    label_values(axes, values)
+    figure.canvas.draw()
+    low, high = axes.get_ylim()
+    shown = [label.get_text() for label in axes.get_yticklabels() if low <= label.get_position()[1] <= high]
+    assert 3 <= len({*shown}) <= 15 and all(re.fullmatch(r"[\d.]+[TPE]", text) for text in shown)
 
 
 def test_papers_have_units_and_a_plot(tmp_path, capsys):
