@@ -81,7 +81,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     what.add_argument("--badge", metavar="FILE", help="write the totals of the lock TARGET as an .svg image")
     what.add_argument("--workflow", action="store_true", help="print a workflow file for GitHub Actions")
     out.add_argument("--plot", metavar="FILE", help="with --history, a plot: .svg, .png or .pdf")
-    text = "limit of macs or params: macs=2.1G, or macs=+5%% of the locked"
+    text = "limit of macs or params: macs=2.1G or macs=+5%%"
     out.add_argument("--max", action="append", metavar="QUANTITY=N", type=_limit, default=[], help=text)
     out.add_argument("--trust", action="store_true", help="run the code that LOCK names wherever it is")
     how = out.add_argument_group("what is counted")
