@@ -56,6 +56,14 @@ LENGTHS = (
 """Columns of the sequence length of a row, where all of their numbers are integers up to LONGEST."""
 LONGEST = 2**24
 """The longest sequence: more tokens are those of a training run."""
+_NUMBER = r"(\d[\d,]*) ?(ki?)?"
+_NAMED = r"T ?=|seq[a-z.]*[ _-]?len(?:gth)?|context(?: length)?"
+_JOINED = r"(?<!per)(?<!per )(?<!/)\s*(?:[@,;]|\bat\b)?\s*"
+_LENGTH = re.compile(
+    rf"{_JOINED}\b(?:(?:{_NAMED})[ =:]*{_NUMBER}|{_NUMBER}[ -]?(?:tokens?|context))\b",
+    re.IGNORECASE,
+)
+"""A sequence length in a head, as of "FLOPs (2048 tokens)" and "MACs at T = 8K", and what joins it to the words."""
 _SIDE = re.compile(r"(\d+)(?:²|\^2|p|px| px)?|(\d+) ?[×x] ?\2")
 OTHER_TARGETS = ("layer", "network", "net", "architecture", "arch", "backbone")
 """Columns of targets where none is headed target, model or method."""
@@ -103,8 +111,8 @@ def load(path: str, text: str, rule: str, find_rule: bool, check_target: Callabl
     read_each([(f"line {row.line}: ", partial(_check_row, row, table)) for row in table.rows])
     # a cell is judged where another of its row cannot be
     cells = [
-        replace(row, printed={name: text}, side=sides.get(row.line, 0), length=lengths.get(row.line, 0))
-        for row in table.rows
+        replace(row, printed={name: text}, side=sides.get(row.line, 0), length=lengths.get(number, 0))
+        for number, row in enumerate(table.rows)
         for name, text in row.printed.items()
     ]
     return replace(table, rows=tuple(cells), ignored=tuple(ignored))
@@ -158,8 +166,8 @@ def _read_cells(
     text: str,
 ) -> tuple[dict[str, Any], tuple[int, ...], list[str], list[str], dict[int, int], dict[int, int]]:
     """Return a table of CSV or markdown as the TOML file that says the same, a row for each cell, the lines of these,
-    an error for each line of more or fewer cells, the heads of columns that are no part of it, and by line the side of
-    images, where it is one number, and the sequence length."""
+    an error for each line of more or fewer cells, the heads of columns that are no part of it, by line the side of
+    images, where it is one number, and by row the sequence length, that of a head before that of a column."""
     (at, header), *lines = [*_split_lines(text)] or [(1, [])]
     columns = _columns(header)
     names = [name for name, _ in columns]
@@ -179,6 +187,7 @@ def _read_cells(
     sides: dict[int, int] = {}
     length_texts: dict[int, str] = {}
     at_lines: list[int] = []
+    of_heads: list[int] = []
     wrong = []
     place = names.index("target")
     for line, cells in lines:
@@ -194,17 +203,30 @@ def _read_cells(
             if name in LENGTHS and text not in EMPTY:
                 length_texts[line] = text.replace(",", "")
         texts = {name: text for name, text in zip(names, cells, strict=True) if name in ("target", *TEXTS) and text}
-        printed = [(*column, text) for column, text in zip(columns, cells, strict=True) if column[0] in quantities]
+        printed = [
+            (head, *column, text)
+            for head, column, text in zip(header, columns, cells, strict=True)
+            if column[0] in quantities
+        ]
         if is_long:
-            printed = [(*_column(cells[names.index("quantity")]), cells[names.index("printed")])]
-        for name, unit, text in printed:
+            head = cells[names.index("quantity")]
+            printed = [(head, *_column(head), cells[names.index("printed")])]
+        for head, name, unit, text in printed:
             if text or is_long:
                 number = text + unit if text[-1:].isdigit() else text
-                rows.append({"target": "", **texts, "printed": {name: number}})
+                _, length = _split_length(head)
+                row: dict[str, Any] = {"target": "", **texts, "printed": {name: number}}
+                if names.count(name) > 1 and length:
+                    # numbers of one quantity have the lengths of their columns in their names
+                    row["name"] = f"{row.get('name') or row['target']}, T = {length:,}"
+                rows.append(row)
                 at_lines.append(line)
+                of_heads.append(length)
     _read_active(rows)
     ignored = [head for head, name in zip(header, names, strict=True) if name in heads and name not in quantities]
-    return {"row": rows}, tuple(at_lines), wrong, ignored, sides, _lengths(length_texts)
+    of_lines = _lengths(length_texts)
+    lengths = [own or of_lines.get(line, 0) for own, line in zip(of_heads, at_lines, strict=True)]
+    return {"row": rows}, tuple(at_lines), wrong, ignored, sides, dict(enumerate(lengths))
 
 
 def _lengths(texts: Mapping[int, str]) -> dict[int, int]:
@@ -281,6 +303,7 @@ def _columns(header: Sequence[str]) -> list[tuple[str, str]]:
 
 def _column(head: str) -> tuple[str, str]:
     """Return the name of a column and the unit in its head: of "Params (M)", "GMACs/token", "KV cache (KB/token)"."""
+    head, _ = _split_length(head)
     found = _HEAD.fullmatch(head).groupdict(default="")  # type: ignore[union-attr]
     # a KV cache has bytes or elements
     words, unit, of = found["words"], found["unit"], found["of"].lower()
@@ -294,6 +317,18 @@ def _column(head: str) -> tuple[str, str]:
         if part[1:] and part[0].upper() in UNITS and other in QUANTITIES:
             return other, part[0].upper()
     return name, unit
+
+
+def _split_length(head: str) -> tuple[str, int]:
+    """Return a head without the sequence length that it names, and that length; 0 where it names none or several."""
+    found = [*_LENGTH.finditer(head)]
+    if len(found) != 1:
+        return head, 0
+    number, unit = next(found[0].group(at, at + 1) for at in (1, 3) if found[0][at])
+    length = int(number.replace(",", "")) * (1024 if unit else 1)
+    rest = head[: found[0].start()] + head[found[0].end() :]
+    # "(2048 tokens)" leaves an empty pair of brackets, "(2048 tokens, G)" a comma
+    return re.sub(r"([(\[])\s*[,;]\s*", r"\1", re.sub(r"[(\[]\s*[)\]]", "", rest)).strip(), length
 
 
 def is_one_of(head: str, names: Sequence[str]) -> bool:

@@ -1335,3 +1335,35 @@ def test_caches_of_configurations_are_counted(table, tmp_path):
 def test_model_without_a_cache_is_named(table, target, reason, quantity):
     code, _, err = table(csv_of(f"{target},{quantity},7K"), name="mine.csv")
     assert code == 2 and f"line 2: the KV cache of {target} is not known: {reason}" in err
+
+
+@pytest.mark.parametrize("head", [
+    "TFLOPs (1024 tokens)", "FLOPs (T, 1024 tokens)", "FLOPs (1,024 tokens, T)", "FLOPs (T) [T=1024]",
+    "FLOPs (T) at T = 1024", "TFLOPs @ 1K tokens", "TFLOPs, 1024 tokens", "FLOPs (seq. len 1024) (T)",
+    "FLOPs (sequence length: 1k) (T)", "FLOPs (T, 1Ki context)", "TFLOPs (context length 1024)",
+])  # fmt: skip
+def test_length_in_a_head_is_that_of_its_column(table, head):
+    """Before that of a column of lengths, which the other columns have."""
+    flops = [f"{LLAMA_MACS[T] / 5e11:.6f}" for T in (1024, 2048)]
+    text = f'model,T,"{head}",TFLOPs\nllama2-7b,2048,{flops[0]},{flops[1]}\n'
+    _, sections, _ = answer = table(text, name="mine.csv")
+    assert verdicts(answer) == ["reproduced"] * 2
+    assert any("T = 1,024, 2,048" in line for line in sections[0]["below"])
+    code, _, err = table(f'model,"{head}"\n"llama2-7b,T=512",{flops[0]}\n', name="mine.csv")
+    assert code == 2 and "line 2: llama2-7b: T is 512 in the target and 1024 in a column" in err
+
+
+def test_columns_of_two_lengths_have_names(table):
+    flops = [f"{LLAMA_MACS[T] / 5e11:.6f}" for T in (1024, 2048)]
+    text = f"model,TFLOPs (1K tokens),TFLOPs (2K tokens),params\nllama2-7b,{','.join(flops)},6.74B\n"
+    _, sections, _ = answer = table(text, name="mine.csv")
+    assert verdicts(answer) == ["reproduced"] * 3
+    names = [row["row"] for row in sections[0]["rows"]]
+    assert names == ["llama2-7b, T = 1,024", "llama2-7b, T = 2,048", "llama2-7b"]
+
+
+@pytest.mark.parametrize("head", ["Speed (1024 tokens)", "Time per 1K tokens", "Energy (J/1K tokens)"])
+def test_length_in_another_head_is_none(table, head):
+    _, sections, _ = answer = table(f'model,{head},params\n"llama2-7b,T=7",7,6.74B\n', name="mine.csv")
+    assert verdicts(answer) == ["reproduced"]
+    assert f"Not judged, as no quantities: {head}." in sections[0]["below"]
