@@ -198,19 +198,12 @@ def _rules(args: argparse.Namespace) -> Result:
     refuse(args, ("counter", "device"), "--rules")
     target = parse_target(text, args)
     if not has_closed_form(target.spec):
-        return _rule_totals(args, count(target), target.name)
+        return entries.rule_totals(count(target), target.name, args.rules)
     refuse(args, ("input", "dtype"), "--rules of a preset")
     case = Case.of(target.spec, target.settings, target.lengths, called=text)
     if len(args.rules) > 2:
-        return _rule_totals(args, case, case.name)
-    found = entries.compare_rules(case, args.rules)
-    return Result([entries.rules_table(found)], lambda: entries.rules_sentence(found), remark=peak_memory)
-
-
-def _rule_totals(args: argparse.Namespace, model: Case | Count, name: str) -> Result:
-    """Return what each of several rules counts of a model, or two of one whose modules have no named parts."""
-    table = entries.rule_totals(model, name, args.rules)
-    return Result([table], lambda: entries.totals_sentence(name, [*table.rows]), remark=peak_memory)
+        return entries.rule_totals(case, case.name, args.rules)
+    return entries.compare_rules(case, args.rules)
 
 
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:

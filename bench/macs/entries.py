@@ -8,7 +8,8 @@ from functools import partial
 from headcount.bench.case import Case, describe_input
 from headcount.bench.column import Column, macs_column, params_column
 from headcount.bench.counting.result import Count
-from headcount.bench.result import Row, Table, columns_of, format_macs, shown
+from headcount.bench.env import peak_memory
+from headcount.bench.result import Result, Row, Table, columns_of, format_macs, shown
 from headcount.bench.training_flops import find_rule, flops_per_token, tokens_of
 from headcount.formulas.conventions import CONVENTIONS, Rule
 from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger, divide
@@ -106,31 +107,21 @@ class RuleRow(Row):
     total: bool = False
 
 
-@dataclass(frozen=True)
-class RuleComparison:
-    """Two rules on a model: a row for each entry that one of them counts, and the total."""
+def compare_rules(case: Case, names: Sequence[str]) -> Result:
+    """Return the FLOPs per token of a model by the two rules ``names``, and their differences.
 
-    case: Case
-    rules: Sequence[Rule]
-    rows: Sequence[RuleRow]
-
-
-def compare_rules(case: Case, names: Sequence[str]) -> RuleComparison:
-    """Return FLOPs per token by the two rules ``names``. Raises UsageError where a rule does not apply to the model."""
-    rules = [CONVENTIONS[name] for name in names]
+    It has a row for each entry that one of them counts, and the total. Raises UsageError where a rule does not apply.
+    """
+    a, b = rules = [CONVENTIONS[name] for name in names]
     _, tokens = (tokens_of(case, rule) for rule in rules)
-    parts = [(entry.path or "(model)", entry.kind, Ledger((entry,))) for entry in case.ledger]
-    rows = []
-    for path, kind, part in [*parts, ("total", "", case.ledger)]:
-        a, b = (divide(rule.flops(part, tokens), tokens) for rule in rules)
-        if a or b:
-            rows.append(RuleRow(path, kind, a, b, divide(a - b, 1), total=part is case.ledger))
-    return RuleComparison(case, rules, rows)
 
+    def row(path: str, kind: str, part: Ledger, total: bool = False) -> RuleRow:
+        first, second = (divide(rule.flops(part, tokens), tokens) for rule in rules)
+        return RuleRow(path, kind, first, second, divide(first - second, 1), total)
 
-def rules_table(found: RuleComparison) -> Table[RuleRow]:
-    """Return the table of two rules."""
-    case, (a, b) = found.case, found.rules
+    parts = [row(one.path or "(model)", one.kind, Ledger((one,))) for one in case.ledger]
+    total = row("total", "", case.ledger, total=True)
+    rows = [*(one for one in parts if one.a or one.b), total]
     per_token = partial(Column, unit="FLOPs", kind="int", of="FLOPs", priority=0)
     columns = [
         Column("path", "module"),
@@ -142,16 +133,18 @@ def rules_table(found: RuleComparison) -> Table[RuleRow]:
     used, stored = case.ledger.active_params, case.ledger.params
     size = f"{used:,} of {stored:,} parameters are active" if used != stored else f"{stored:,} parameters"
     notes = [f"Input: {describe_input(case.lengths)}. FLOPs per token of a training step. {case.name}: {size}."]
-    notes += map(_about, dict.fromkeys(found.rules))
+    notes += map(_about, dict.fromkeys(rules))
     title = f"{case.name}: {a.name} against {b.name}"
     facts = {"model": case.name, "rules": [a.name, b.name]}
-    return Table(f"{case.name}-rules", title, columns, found.rows, notes, facts=facts)
+    table = Table(f"{case.name}-rules", title, columns, rows, notes, facts=facts)
+    return _result(table, case.name, rules, [total.a, total.b])
 
 
-def rules_sentence(found: RuleComparison) -> str:
-    """Return what each rule counts of the model."""
-    total, (a, b) = found.rows[-1], found.rules
-    return f"{found.case.name}: {total.a:,} FLOPs per token by {a.name}, {total.b:,} by {b.name}."
+def _result(table: Table, name: str, rules: Sequence[Rule], flops: Sequence[int | Fraction]) -> Result:
+    """Return a table with what each rule counts of the model called ``name``."""
+    first, *others = zip(flops, rules, strict=True)
+    parts = [f"{first[0]:,} FLOPs per token by {first[1].name}", *(f"{size:,} by {rule.name}" for size, rule in others)]
+    return Result([table], lambda: f"{name}: {', '.join(parts)}.", remark=peak_memory)
 
 
 def _about(rule: Rule) -> str:
@@ -167,8 +160,8 @@ class RuleTotal(Row):
     ratio: Fraction = shown(Column, "of the\nfirst", kind="fixed", digits=4)
 
 
-def rule_totals(model: Case | Count, name: str, names: Sequence[str]) -> Table[RuleTotal]:
-    """Return FLOPs per token of the model called ``name`` by the rules ``names``.
+def rule_totals(model: Case | Count, name: str, names: Sequence[str]) -> Result:
+    """Return the FLOPs per token of the model called ``name`` by the rules ``names``.
 
     Raises UsageError where a rule does not apply to it.
     """
@@ -177,10 +170,5 @@ def rule_totals(model: Case | Count, name: str, names: Sequence[str]) -> Table[R
     rows = [RuleTotal(rule.name, size, Fraction(size) / flops[0]) for rule, size in zip(rules, flops, strict=True)]
     given = describe_input(model.lengths) if isinstance(model, Case) else "; ".join(model.inputs)
     notes = [f"Input: {given}. FLOPs per token of a training step, forward and backward.", *map(_about, rules)]
-    return Table("rules", f"{name}: rules of training", columns_of(RuleTotal), rows, notes, facts={"model": name})
-
-
-def totals_sentence(name: str, rows: Sequence[RuleTotal]) -> str:
-    """Return what each rule counts of the model called ``name``."""
-    parts = [f"{row.flops:,} {'FLOPs per token ' if row is rows[0] else ''}by {row.rule}" for row in rows]
-    return f"{name}: {', '.join(parts)}."
+    title, columns = f"{name}: rules of training", columns_of(RuleTotal)
+    return _result(Table("rules", title, columns, rows, notes, facts={"model": name}), name, rules, flops)
