@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from headcount.bench.column import escape_controls
-from headcount.bench.errors import UsageError, format_error, require_package, reset_warning_filters
+from headcount.bench.errors import OptionError, UsageError, format_error, require_package, reset_warning_filters
 from headcount.bench.output import files, progress
 from headcount.bench.output.layout import AUTO, RAW, UNITS, Style
 from headcount.bench.render import FORMATS, emit, open_output, write_folder
@@ -134,10 +134,6 @@ class Store(argparse._StoreAction):
         super().__call__(parser, namespace, values, option_string)
 
 
-class WrongArguments(UsageError):
-    """Arguments that a parser does not take."""
-
-
 class Parser(argparse.ArgumentParser):
     """Argument parser that raises UsageError, and suggests the nearest option or choice.
 
@@ -160,7 +156,7 @@ class Parser(argparse.ArgumentParser):
         self.register("type", float, Value("float", parse_float))
 
     def error(self, message: str) -> NoReturn:
-        raise WrongArguments(message)
+        raise UsageError(message)
 
     def parse_args(self, args=None, namespace=None):
         """Return the arguments. Raise UsageError for an unknown one, for an empty value and for an option given twice.
@@ -311,16 +307,8 @@ def run(prog: str, command: Callable[[], int], parser: argparse.ArgumentParser |
         if found is None:
             raise
         text, code = found
-        return _exit_with(f"{prog}: error: {text}{_options_of_count(text, error, parser)}", code)
-
-
-def _options_of_count(text: str, error: Exception, parser: argparse.ArgumentParser | None) -> str:
-    """Return the end of an error of a count, which may name options that ``parser`` lacks."""
-    if parser is None or isinstance(error, WrongArguments) or re.search(r"\bheadcount [a-z]+ -", text):
-        return ""
-    named = dict.fromkeys(re.findall(r"(?<![\w-])--[a-z][a-z-]*[a-z]", text))
-    other = [name for name in named if name not in parser._option_string_actions]
-    return f"; headcount count takes {', '.join(other)}" if other else ""
+        ending = error.ending(parser._option_string_actions) if parser and isinstance(error, OptionError) else ""
+        return _exit_with(f"{prog}: error: {text}{ending}", code)
 
 
 def _unwind_on_sigterm() -> None:

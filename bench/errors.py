@@ -5,6 +5,8 @@ import os
 import re
 import sys
 import warnings
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,13 +23,72 @@ _NO_MEMORY = ("can't allocate memory", "failed to map segment", "can't start new
 """Parts of the messages with which torch, the linker and the system report that memory is exhausted."""
 
 
-class UsageError(Exception):
+def flag(name: str) -> str:
+    """Return the option that a command stores under ``name``."""
+    return f"--{name.replace('_', '-')}"
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option that an error names.
+
+    Attributes:
+        name: where a command stores it; in Python the keyword of a count.
+        value: its value, or an example of one; True where it takes none, and None where only the option is named.
+    """
+
+    name: str
+    value: Any = None
+
+    def __str__(self) -> str:
+        """Return the option as a command takes it."""
+        return flag(self.name) if self.value is None or self.value is True else f"{flag(self.name)} {self.value}"
+
+
+class OptionError(Exception):
+    """An error that names options, which a command, Python and a table write in different ways.
+
+    Attributes:
+        args: the words of what is wrong, texts and options.
+        advice: the words of what helps.
+        trace: the traceback of the user's lines, which a command prints behind the message; empty where there is none.
+    """
+
+    def __init__(self, *words: object, advice: Sequence[object] = (), trace: str = "") -> None:
+        super().__init__(*words)
+        self.advice, self.trace = advice, trace
+
+    def __str__(self) -> str:
+        return self.text(str)
+
+    @property
+    def reason(self) -> str:
+        """What is wrong, for a command line."""
+        return "".join(map(str, self.args))
+
+    @property
+    def options(self) -> list[Option]:
+        """The options that the error names."""
+        return [word for word in (*self.args, *self.advice) if isinstance(word, Option)]
+
+    def text(self, write: Callable[[Option], str]) -> str:
+        """Return what is wrong and what helps, with each option as ``write`` has it."""
+        words = (*self.args, "; ", *self.advice) if self.advice else self.args
+        return "".join(write(word) if isinstance(word, Option) else str(word) for word in words)
+
+    def ending(self, known: Container[str]) -> str:
+        """Return the end of the message, which names the command of the options that are not ``known``."""
+        others = dict.fromkeys(flag(one.name) for one in self.options if flag(one.name) not in known)
+        return f"; headcount count takes {', '.join(others)}" if others else ""
+
+
+class UsageError(OptionError):
     """Wrong usage; the message names the valid choices."""
 
     exit_code = 2
 
 
-class EnvironmentMissing(Exception):
+class EnvironmentMissing(OptionError):
     """This machine cannot do what was requested, for instance ``--device cuda`` without a CUDA device."""
 
     exit_code = 3
@@ -122,7 +183,7 @@ def format_error(error: Exception) -> tuple[str, int] | None:
         named = f": {error.filename}" if error.filename else ""
         return f"{error.strerror}{named}", UsageError.exit_code
     code = getattr(error, "exit_code", None)
-    return None if code is None else (str(error), code)
+    return None if code is None else (f"{error}\n{getattr(error, 'trace', '')}".rstrip(), code)
 
 
 def _is_exhausted(error: Exception) -> bool:

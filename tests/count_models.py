@@ -324,8 +324,8 @@ def _phrase(error: Exception) -> str:
     """Return what an error says on one line of at most LONGEST characters, without its advice."""
     is_message = format_error(error) or isinstance(error, UserCodeError)
     text = re.sub(r"\s+", " ", f"{'' if is_message else f'{type(error).__name__}: '}{error}".strip())
-    # signatures with many inputs, and the options that an error names after what is wrong
-    text = re.split(r"; | \(--", re.sub(r"\(\w+(, \w+){3,}\)", "(…)", text))[0]
+    # signatures with many inputs
+    text, _, _ = re.sub(r"\(\w+(, \w+){3,}\)", "(…)", text).partition("; ")
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 

@@ -1,12 +1,11 @@
 """``hc.count``: count a module, a function or a named model from Python."""
 
 import inspect
-import re
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -35,8 +34,8 @@ from headcount.bench.counting.sizes import (
     takes_ids,
 )
 from headcount.bench.counting.tools import ModuleCall
-from headcount.bench.errors import excerpt
-from headcount.bench.targets.target import flag, parse_target
+from headcount.bench.errors import Option, OptionError, excerpt, flag
+from headcount.bench.targets.target import parse_target
 from headcount.bench.targets.user_code import accepts
 from headcount.bench.trace.garbage_collector import no_full_gc
 from headcount.bench.trace.record import record
@@ -51,9 +50,6 @@ from headcount.models.configs.targets import (
     split,
     split_lengths,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 class FunctionModule(nn.Module):
@@ -243,23 +239,22 @@ def named_case(text: str) -> Case:
     return Case.of(name, fields, lengths, called=text)
 
 
-def _in_python(text: str) -> str:
-    """Return an error of a command with its options as keywords of a count, and the command of those that are none."""
-    keywords = {flag(name): name for name in (*LENGTHS, "formula_set", "elementwise", "allow_unsupported")}
+KEYWORDS = (*LENGTHS, "formula_set", "elementwise", "allow_unsupported")
+"""Options of the command that a count of a name has as keywords; --set is any other keyword."""
 
-    def keyword(found: re.Match[str]) -> str:
-        option, value = found.groups()
-        if option not in keywords:
-            return found[0]
-        if option == "--allow-unsupported":
-            value = "True"
-        elif value and value[0].islower():
-            value = repr(value)
-        return f"{keywords[option]}={value}" if value else keywords[option]
 
-    text = re.sub(r"(--[a-z][a-z-]*)(?: (\d+|N\b|linalg\b|report\b|include\b))?", keyword, text.replace("--set ", ""))
-    others = dict.fromkeys(re.findall(r"--[a-z][a-z-]*", text))
-    return f"{text}; headcount count takes {', '.join(others)}" if others else text
+def _write_keywords(error: OptionError) -> None:
+    """Write the options of an error as keywords of a count, and name the command of those that are none."""
+
+    def keyword(option: Option) -> str:
+        if option.name == "set":
+            return str(option.value)
+        if option.name not in KEYWORDS:
+            return str(option)
+        return option.name if option.value is None else f"{option.name}={option.value!r}"
+
+    ending = error.ending([flag(name) for name in (*KEYWORDS, "set")])
+    error.args, error.advice = (f"{error.text(keyword)}{ending}",), ()
 
 
 def unpack(module: nn.Module, inputs: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
@@ -384,11 +379,11 @@ def count_macs(
         chosen |= {"backward": backward, "training": training}
         try:
             return count(parse_target(model, Namespace(set=[], input=[], **chosen)))
-        except Exception as error:
-            words = [word.partition("=")[0] for word in split(model)[1]]
-            if others := [word for word in words if word in ARGUMENTS and word in str(error)]:
+        except OptionError as error:
+            fields = [one.value for one in error.options if one.name == "set"]
+            if others := [name for name in fields if name in ARGUMENTS]:
                 raise argument_error(model, others, ()) from None
-            error.args = tuple(_in_python(part) if isinstance(part, str) else part for part in error.args)
+            _write_keywords(error)
             raise
     if case and not case.config.has_module:
         return count(case)

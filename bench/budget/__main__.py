@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from headcount.bench.cli import COUNT, ELEMENT, RATE, SET, NameList, Parser, Value, add_output, serve, start
-from headcount.bench.errors import UsageError
+from headcount.bench.errors import UsageError, flag
 
 PROG = "python -m bench.budget"
 if __name__ == "__main__":
@@ -40,7 +40,7 @@ from headcount.bench.hardware import find_card, names
 from headcount.bench.output.figure import figure
 from headcount.bench.performance.plan_time import BETWEEN_HELP, cluster_of, in_nodes
 from headcount.bench.result import Result
-from headcount.bench.targets.target import flag, is_configuration, parse_target
+from headcount.bench.targets.target import is_configuration, parse_target
 from headcount.bench.variants.mha import NARROWED
 from headcount.bench.variants.variant import Variant, variant, variants_with, with_width
 from headcount.formulas.ledger import Ledger

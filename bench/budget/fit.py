@@ -199,7 +199,7 @@ def _demand(args: argparse.Namespace) -> Demand:
     target = parse_target(args.target, argparse.Namespace(**{**vars(args), "plan": None, "ranks": None}))
     if has_closed_form(target.spec):
         if target.inputs:
-            raise UsageError(f"{target.spec} is no code of yours: its lengths, and not --input, set its inputs")
+            raise UsageError(f"{target.spec} is no code of yours: its lengths set its inputs")
         if target.dtype and target.dtype not in TYPE_BITS:
             raise UsageError(f"--dtype {target.dtype}: weights are of one of {', '.join(TYPE_BITS)}")
     given["element_bytes"] = type_bytes(target.spec, target.dtype)

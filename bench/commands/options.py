@@ -10,11 +10,10 @@ from headcount.bench.case import LENGTHS
 from headcount.bench.cli import COUNT, ELEMENT, NameList, Value
 from headcount.bench.counters import registry
 from headcount.bench.counting.count import CLOSED_FORM, DEVICES, check_device, parse_counters
-from headcount.bench.errors import UsageError, require_package
+from headcount.bench.errors import UsageError, flag, require_package
 from headcount.bench.hardware import find_card, parse_peak
 from headcount.bench.output.layout import AUTO
 from headcount.bench.performance.plan_time import DTYPE
-from headcount.bench.targets.target import flag
 from headcount.formulas.conventions import TRAINING
 from headcount.models.configs.numbers import parse_float
 

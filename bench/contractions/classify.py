@@ -34,7 +34,7 @@ class UnsupportedError(RuntimeError):
         lines = "; ".join(line.text() for line in merge_equal_lines(unsupported))
         # data that was computed elsewhere is no operator, and has no formula
         operators = tuple(dict.fromkeys(line.operation for line in unsupported if " " not in line.operation))
-        counted = formula_advice(operators, "formula_set={!r}")
+        counted = "".join(map(str, formula_advice(operators, "formula_set='linalg'")))
         if operators:
             counted += (
                 f"formulas={{name: lambda event: MACs of one call}} counts {', '.join(operators)} by event.args, "

@@ -138,7 +138,7 @@ SETS: Mapping[str, Mapping[str, Formula]] = {
 HELP = "LU, QR, Cholesky, solves, inverses, FFTs"
 
 
-def formula_advice(operators: Iterable[str], option: str) -> str:
-    """Return the phrase of an error about unsupported ``operators``: ``option`` and what it counts; "" if nothing."""
+def formula_advice(operators: Iterable[str], option: object) -> list[object]:
+    """Return words of an error about ``operators``: the ``option`` of this set and what it counts; [] for nothing."""
     counted = ", ".join(name for name in dict.fromkeys(operators) if name in SETS["linalg"])
-    return f"{option.format('linalg')} counts {counted}, " if counted else ""
+    return [option, f" counts {counted}, "] if counted else []

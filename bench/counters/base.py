@@ -29,6 +29,7 @@ from importlib.metadata import version
 from types import ModuleType
 from typing import Any
 
+from headcount.bench.errors import OptionError
 from headcount.formulas.ledger import Ledger, Size
 
 PRODUCT = "product"
@@ -37,17 +38,15 @@ TORCH = "2.11, 2.12, 2.13, 2.14, 2.15"
 """Versions with which the tests of the rules passed under ``make matrix``, the newest last."""
 
 
-class CounterError(RuntimeError):
-    """A counter gave no number for a model; the message is one line."""
+class CounterError(OptionError, RuntimeError):
+    """A counter gave no number for a model; the message is one line, whose first word names both."""
 
     exit_code = 1
 
-    def __init__(self, counter: str, label: str, reason: str) -> None:
-        super().__init__(counter, label, reason)
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return "{} did not count {}: {}".format(*self.args)
+    @property
+    def reason(self) -> str:
+        """Why there is no number."""
+        return "".join(map(str, self.args[1:]))
 
 
 class ToolError(RuntimeError):

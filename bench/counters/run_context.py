@@ -48,7 +48,7 @@ def _run_context(model: nn.Module, counter: str, label: str) -> Iterator[None]:
                 yield
     except Exception as error:
         reason = str(error) if isinstance(error, ToolError) else one_line(type(error).__name__, str(error))
-        raise CounterError(counter, label, reason) from error
+        raise CounterError(f"{counter} did not count {label}: ", reason) from error
     finally:
         for own, keys in zip(hooks, before, strict=True):
             for key in set(own) - keys:

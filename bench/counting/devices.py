@@ -20,6 +20,7 @@ from headcount.bench.counting.copies import META
 from headcount.bench.counting.result import Count, Parameter
 from headcount.bench.counting.run import READS, ElementwiseError, inputs_of
 from headcount.bench.counting.tools import ModuleCall, RecordedCall
+from headcount.bench.errors import Option
 from headcount.bench.targets.user_code import UserCodeError, run_user_code
 from headcount.formulas.ledger import Ledger
 from headcount.models.build import build_call
@@ -73,14 +74,15 @@ class Model:
             return run_user_code("a run with weights that have no values", run, FINAL)
         except UserCodeError as error:
             advice = _advice(self.call_on(META))
-            raise UserCodeError(f"{str(error).rstrip('.')}; {advice}", error.trace) from error
+            raise UserCodeError(error.reason.rstrip("."), advice=advice, trace=error.trace) from error
 
 
-def _advice(call: ModuleCall) -> str:
-    """Return the inputs of a module that does not run, and those that it takes."""
+def _advice(call: ModuleCall) -> list[object]:
+    """Return the inputs of a module that does not run, and those that it takes, as words of an error."""
     module, args, kwargs = call
     names = ", ".join(name for name in signature(module.forward).parameters if name != "kwargs")
-    return f"it ran on {', '.join(inputs_of(tuple(args), kwargs))}; --input NAME=SIZES gives others of forward({names})"
+    ran = f"it ran on {', '.join(inputs_of(tuple(args), kwargs))}; "
+    return [ran, Option("input", "NAME=SIZES"), f" gives others of forward({names})"]
 
 
 def count_model(model: Model, counters: Sequence[str], device: str | None = None) -> Count:

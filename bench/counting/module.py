@@ -31,6 +31,7 @@ from headcount.bench.counting.devices import FAKE, FAKE_AGAIN, Model, count_mode
 from headcount.bench.counting.result import Count, Unknown
 from headcount.bench.counting.run import SIZES_READ, ElementwiseError, reads_inputs
 from headcount.bench.counting.tools import ModuleCall
+from headcount.bench.errors import Option
 from headcount.bench.targets.target import Target, Values, parse_input
 from headcount.bench.targets.user_code import Built, UserCodeError, build_target, build_that_runs, run_user_code
 from headcount.bench.trace.events import Event, tensors_in
@@ -38,24 +39,19 @@ from headcount.formulas.published.expressions import evaluate
 from headcount.models.configs.targets import has_closed_form
 
 
-class NotCounted(Exception):
-    """A module with contractions that have no rule or may not be left out."""
-
-    exit_code = CounterError.exit_code
-
-
 @contextmanager
 def refusals() -> Iterator[None]:
-    """Raise UnsupportedError and ElementwiseError as NotCounted, with the options that count such a module."""
+    """Raise UnsupportedError and ElementwiseError as CounterError, with the options that count such a module."""
     try:
         yield
     except UnsupportedError as error:
-        advice = formula_advice((line.operation for line in error.unsupported), "--formula-set {}")
-        hint = f"{advice}--formula OPERATOR=EXPRESSION counts one, --allow-unsupported leaves them out"
-        raise NotCounted(f"{error.reason} ({hint})") from error
+        by_set = formula_advice((line.operation for line in error.unsupported), Option("formula_set", "linalg"))
+        one, without = Option("formula", "OPERATOR=EXPRESSION"), Option("allow_unsupported", True)
+        raise CounterError(error.reason, advice=[*by_set, one, " counts one, ", without, " leaves them out"]) from error
     except ElementwiseError as error:
         lines = "; ".join(dict.fromkeys(part.text() for part in error.elementwise))
-        raise NotCounted(f"contractions written elementwise: {lines} (--elementwise report names them)") from error
+        reason = f"contractions written elementwise: {lines}"
+        raise CounterError(reason, advice=[Option("elementwise", "report"), " names them"]) from error
 
 
 def count(
@@ -69,7 +65,7 @@ def count(
 ) -> Count:
     """Return the count of a target; the arguments are those of counting.count.count.
 
-    Raises UserCodeError and NotCounted.
+    Raises UserCodeError and CounterError.
     """
 
     def run(tried: Target, built: Built) -> tuple[dict[str, Any], Model, Count]:

@@ -48,7 +48,7 @@ _run = partial(run_user_code, unchanged=(*FINAL, ConfigError), traces_torch=Fals
 def count(target: Target, *, columns: Sequence[str], roots: Mapping[str, str]) -> dict[str, Count]:
     """Return the count of a rank of each class of equal ranks by pipeline stage; "all" where there is one stage.
 
-    Of ``columns`` it has ``saved_bytes``. Raises UserCodeError and counting.module.NotCounted.
+    Of ``columns`` it has ``saved_bytes``. Raises UserCodeError and CounterError.
     """
     with refusals():
         return {stage: one.with_values(target=target) for stage, one in _counts(target, columns, roots)}

@@ -19,9 +19,9 @@ from headcount.bench.closed_form.case import ConfigurationCase, configuration_ca
 from headcount.bench.counters.base import CounterError
 from headcount.bench.counting.count import count, derive_module
 from headcount.bench.counting.result import Count, Unknown
-from headcount.bench.errors import UsageError
+from headcount.bench.errors import UsageError, flag
 from headcount.bench.snapshot import file
-from headcount.bench.targets.target import LENGTHS, Target, flag, is_configuration, parse_target
+from headcount.bench.targets.target import LENGTHS, Target, is_configuration, parse_target
 from headcount.formulas.ledger import Entry, Ledger, Size, counted_weights
 from headcount.formulas.parts import Parts, parts_of_run
 from headcount.formulas.published.expressions import expression
@@ -180,7 +180,7 @@ def counted(case: Case | CountedCase, counters: Sequence[str], device: str | Non
         return found | dict.fromkeys(counters, count_of(case).dispatched)
     for tool in count(case, counters, device=device).tools or ():
         if tool.has_failed:
-            raise CounterError(tool.counter, case.name, tool.reason or "")
+            raise CounterError(f"{tool.counter} did not count {case.name}: ", tool.reason or "")
         if tool.macs is None:
             found[tool.counter] = Unknown(tool.reason or "")
         else:

@@ -1,7 +1,6 @@
 """The models of a user's table: the target of each row, checked and counted before anything is judged."""
 
 import json
-import re
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -17,7 +16,7 @@ from headcount.bench.closed_form.case import case_of
 from headcount.bench.counters.base import CounterError
 from headcount.bench.counting.count import count
 from headcount.bench.counting.result import Count, Unknown
-from headcount.bench.errors import EnvironmentMissing, UsageError
+from headcount.bench.errors import EnvironmentMissing, Option, OptionError, UsageError
 from headcount.bench.macs.published import as_words
 from headcount.bench.targets.process import InternalError
 from headcount.bench.targets.target import Target, is_configuration, parse_input, parse_target, split_lengths
@@ -48,8 +47,8 @@ from headcount.formulas.published.figures import (
 from headcount.formulas.published.tables import PublishedTable, check, read_each
 from headcount.models.configs.targets import has_closed_form, is_layer, make, split
 
-OPTIONS = {"--set", "--input", "--trust", "--rule", "--find-rule", "--check", "--list"}
-"""Options that a table has, as keys or as such."""
+OPTIONS = {"set", "input", "trust"}
+"""Options of a count that a table has, as keys or as such."""
 QUANTIZATION = {"quantization_config", "compression_config"}
 """Parts of a configuration that are no models."""
 SEQUENCES = ("seq_len", "src_len", "tgt_len")
@@ -245,7 +244,7 @@ class Models:
             try:
                 parse_input(text)
             except UsageError as error:
-                raise ValueError(str(error).replace(f"--input {text}", f"input {row.input!r}", 1)) from None
+                raise ValueError(error.text(lambda _: f"input {row.input!r}")) from None
         _, lengths = split_lengths(spec, words)
         is_decoder = _is_decoder(spec)
         column = row.length if _takes_length(spec) else 0
@@ -272,7 +271,7 @@ class Models:
             try:
                 # another of its package need not be built to fail so
                 if (first := bare.get(package, row.target)) != row.target:
-                    raise InputsMissing(f"{row.target}, as {first}, has no inputs; {INPUT_ADVICE}")
+                    raise InputsMissing(f"{row.target}, as {first}, has no inputs", advice=INPUT_ADVICE)
                 self._count(row)
             except ERRORS as error:
                 self.failed[number] = self._message(row, error), getattr(error, "exit_code", UsageError.exit_code)
@@ -401,13 +400,17 @@ def _needs_preset(row: Row, rule: str) -> str:
 
 def _in_table(error: Exception, path: str) -> str:
     """Return a message with the keys of a table in place of options, and without the advice of other options."""
-    # without the traceback of the user's lines
-    first, *advice = str(error).partition("\nTraceback ")[0].split("; ")
-    takes = [clause for clause in advice if set(re.findall(r"--[a-z-]+", clause)) <= OPTIONS]
-    text = "; ".join((first, *takes)).replace("--set", "set")
-    if path.lower().endswith(".toml"):
-        return re.sub(r"--input (\d[\d,]*)", r'input = "\1"', text).replace("--input", "input")
-    return re.sub(r"--input (\d[\d,]*)", r'"\1" in a column input', text).replace("--input", "a column input")
+    if not isinstance(error, OptionError):
+        return str(error)
+    is_toml = path.lower().endswith(".toml")
+
+    def write(option: Option) -> str:
+        if option.name == "input" and option.value:
+            return f'input = "{option.value}"' if is_toml else f'"{option.value}" in a column input'
+        return f"set {option.value}" if option.name == "set" else str(option)
+
+    others = [one for one in error.advice if isinstance(one, Option) and one.name not in OPTIONS]
+    return OptionError(*error.args, advice=[] if others else error.advice).text(write)
 
 
 def check_name(path: str, target: str) -> None:
@@ -415,10 +418,9 @@ def check_name(path: str, target: str) -> None:
     spec, _ = split(target)
     try:
         check_target(_locate(spec, Path(path).parent))
-    except InstalledModel as error:
-        raise ValueError(f"{_in_table(error, path)}, with --trust") from None
     except UserCodeError as error:
-        raise ValueError(_in_table(error, path)) from None
+        trust = ", with --trust" if isinstance(error, InstalledModel) else ""
+        raise ValueError(f"{_in_table(error, path)}{trust}") from None
 
 
 def _locate(spec: str, folder: Path, root: str | None = None) -> str:

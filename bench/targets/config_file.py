@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from headcount.bench.errors import EnvironmentMissing, excerpt
+from headcount.bench.errors import EnvironmentMissing, Option, excerpt, flag
 from headcount.bench.targets.config_data import (
     OWN_CODE,
     check_constructor_arguments,
@@ -33,7 +33,7 @@ from headcount.bench.targets.config_data import (
 from headcount.bench.targets.input_search import NO_VALUES, trial_error
 from headcount.bench.targets.latents import LatentInputs
 from headcount.bench.targets.model_inputs import Inputs, reads_text
-from headcount.bench.targets.target import Target, flag
+from headcount.bench.targets.target import Target
 from headcount.bench.targets.user_code import Built, UserCodeError
 from headcount.models.configs.suggest import did_you_mean
 
@@ -202,16 +202,16 @@ class _Trials:
         """Whether a run without values stops where it reads some."""
         return self._errors[0] == NO_VALUES
 
-    def failure(self, error: UserCodeError) -> str:
-        """Return the message on a model that runs with no alternative: why it does not, or the length that runs."""
+    def failure(self, error: UserCodeError) -> UserCodeError:
+        """Return the error of a model that runs with no alternative: why it does not, or the length that runs."""
         for name in self.maker.lengths if self._errors[0] else ():
             if length := self.length_that_runs(name, to_its_end=True):
-                return f"{str(error).partition('; ')[0]}; {flag(name)} {length} runs"
+                return UserCodeError(*error.args, advice=[Option(name, length), " runs"], trace=error.trace)
         cause: BaseException = error
         while cause.__cause__:
             cause = cause.__cause__
         reason = self.maker.refusal or self._failure_of_all(f"{type(cause).__name__}: {cause}")
-        return f"{self._library} itself does not run {reason}" if reason else str(error)
+        return UserCodeError(f"{self._library} itself does not run {reason}", trace=error.trace) if reason else error
 
     def _failure_of_all(self, reason: str) -> str | None:
         """Return ``reason``, or the error of the part that reads a text alone, where several lengths raise it alike.
@@ -344,7 +344,7 @@ def _own_window(settings: Any) -> int | None:
 def _check_fields(fields: Mapping[str, Any], known: set[str]) -> None:
     for field in fields:
         if field not in known:
-            raise UserCodeError(f"--set {field}: unknown field{did_you_mean(field, sorted(known))}")
+            raise UserCodeError(Option("set", field), f": unknown field{did_you_mean(field, sorted(known))}")
 
 
 _Model = tuple[nn.Module, Any]

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from headcount.bench.contractions.modules import outer_paths
+from headcount.bench.errors import Option
 from headcount.bench.targets.input_search import Candidate, Candidates, Search
 from headcount.bench.targets.user_code import LengthMissing, UserCodeError
 
@@ -80,7 +81,7 @@ class Inputs:
         self.has_given = bool(given)
         for key, tensor in given.items():
             if key.isdecimal() and int(key) >= len(names) or not (key.isdecimal() or key in names):
-                raise UserCodeError(f"--input {key}: {self._signature()} has no such input")
+                raise UserCodeError(Option("input", key), f": {self._signature()} has no such input")
             name = names[int(key)] if key.isdecimal() else key
             cast = tree_map_only(Tensor, lambda one: one.to(dtype) if one.is_floating_point() else one, tensor)
             self.tensors[name] = cast
@@ -94,14 +95,13 @@ class Inputs:
             kinds = (self.signature.parameters[name].annotation for name in missing)
             # an object of a class of the library, as the session of a video
             takes_object = any(inspect.isclass(kind) and "transformers" in kind.__module__ for kind in kinds)
-            option = f"add --input {missing[0] if missing else 'NAME'}=SIZES, NAME=[VALUES] or NAME=@FILE.json, or "
-            raise UserCodeError(
-                f"{self._signature()} needs inputs that no configuration gives{names}; "
-                f"{'' if takes_object else option}write FILE.py:FUNCTION, {_RETURNS}"
-            )
-        unused = [f"--{name.replace('_', '-')}" for name in self.lengths if name not in self.used]
-        if unused:
-            raise UserCodeError(f"{', '.join(unused)}: {self._signature()} has no input of that length")
+            sizes = Option("input", f"{missing[0] if missing else 'NAME'}=SIZES")
+            option = [] if takes_object else ["add ", sizes, ", NAME=[VALUES] or NAME=@FILE.json, or "]
+            reason = f"{self._signature()} needs inputs that no configuration gives{names}"
+            raise UserCodeError(reason, advice=[*option, f"write FILE.py:FUNCTION, {_RETURNS}"])
+        if unused := [Option(name) for name in self.lengths if name not in self.used]:
+            others = [word for one in unused[1:] for word in (", ", one)]
+            raise UserCodeError(unused[0], *others, f": {self._signature()} has no input of that length")
         self._check_positions()
         return self.tensors
 
@@ -230,9 +230,8 @@ class Inputs:
     def _patch(self, vision: Any) -> int:
         patch = first_field(vision, "patch_size")
         if patch is None:
-            raise UserCodeError(
-                f"the configuration gives no patch_size; add --input pixel_values=SIZES of {self._signature()}"
-            )
+            given = ["add ", Option("input", "pixel_values=SIZES"), f" of {self._signature()}"]
+            raise UserCodeError("the configuration gives no patch_size", advice=given)
         return patch if isinstance(patch, int) else patch[-1]
 
     def _merge(self, vision: Any) -> int:
@@ -345,7 +344,7 @@ class Inputs:
     def _check_places(self, length: int, taken: int, tokens: int, what: str) -> None:
         """Raise UserCodeError where a text is too short for images or sounds, each with a text token that ends it."""
         if length < taken:
-            raise UserCodeError(f"--seq-len {length}: {what} of {tokens} tokens: the least is {taken}")
+            raise UserCodeError(Option("seq_len", length), f": {what} of {tokens} tokens: the least is {taken}")
 
     def _add_documented(self) -> None:
         """Add what is required besides images, sounds and texts; all that is documented where there is nothing else."""
@@ -491,7 +490,8 @@ class Inputs:
             )
         tiled = {"aspect_ratio_ids", "pixel_attention_mask"} & set(self.signature.parameters)
         if tiled or first_field(self.config, "image_grid_pinpoints"):
-            raise UserCodeError(f"--images: images of {self._signature()} are tiled: add --input pixel_values=SIZES")
+            given = Option("input", "pixel_values=SIZES")
+            raise UserCodeError(Option("images"), f": images of {self._signature()} are tiled: add ", given)
         if kind == "video":
             self._add("pixel_values", lambda: self._video(vision))
         patches = self._add_image(vision, number)
@@ -572,12 +572,11 @@ class Inputs:
         value = self._optional(name)
         value = default if value is None else value
         if value is None:
-            flag = f"--{name.replace('_', '-')}"
             example = "T=128" if name == "seq_len" else f"{name}=N"
             # a length of presets alone
-            instead = ", not --src-len" if "src_len" in self.lengths else ""
+            instead = [", not ", Option("src_len")] if "src_len" in self.lengths else []
             raise (LengthMissing if name == "seq_len" else UserCodeError)(
-                f"{self._signature()} needs {flag}, or {example} behind the configuration's name{instead}"
+                f"{self._signature()} needs ", Option(name), f", or {example} behind the configuration's name", *instead
             )
         return value
 

@@ -20,7 +20,14 @@ from typing import Any
 
 import headcount
 from headcount.bench.counters.base import CounterError
-from headcount.bench.errors import EnvironmentMissing, UsageError, format_error, require_package, reset_warning_filters
+from headcount.bench.errors import (
+    EnvironmentMissing,
+    OptionError,
+    UsageError,
+    format_error,
+    require_package,
+    reset_warning_filters,
+)
 from headcount.bench.targets.target import is_configuration
 from headcount.bench.targets.user_code import IncompleteTarget, UserCodeError, check_target, import_folders
 from headcount.bench.trace.garbage_collector import importing
@@ -110,7 +117,7 @@ def isolated_process(code: Sequence[str], label: str = "") -> Iterator[Callable[
             found = _ask(calls, process, _Call(task, args, options))
             answer, failed = found or (None, ProcessExited(label, process.exitcode))
             # warnings of libraries are no part of a run without error, and none of an error of one line
-            if isinstance(failed, InternalError | ProcessExited) or "\n" in str(failed):
+            if isinstance(failed, InternalError | ProcessExited) or isinstance(failed, OptionError) and failed.trace:
                 err.seek(0)
                 sys.stderr.write(err.read())
             if failed:
@@ -251,16 +258,15 @@ def _result(call: _Call, code: Sequence[str]) -> Any:
     sys.dont_write_bytecode = True
     try:
         return task(*call.args, **call.options)
-    except IncompleteTarget:
-        raise
     except UserCodeError as error:
         if NO_DRIVER in str(error):
             raise EnvironmentMissing(
                 "it launches a kernel of Triton, which needs a GPU, and there is none here"
             ) from error
         # a configuration is no code: the lines that raised are not the user's
-        trace = "" if all(map(is_configuration, code)) else error.trace
-        raise UsageError(f"{error}\n{trace}".rstrip()) from error
+        if all(map(is_configuration, code)):
+            error.trace = ""
+        raise
     except RecursionError:
         reason = "inputs or results contain themselves, or are nested deeper than Python's recursion limit"
         raise UsageError(reason) from None
@@ -275,7 +281,8 @@ def _as_sent(error: Exception, label: str, replaced: Sequence[str]) -> Exception
     if text is None:
         traceback.print_exception(error)
         return InternalError(f"{label}: this program failed, with the traceback above")
-    if code == CounterError.exit_code:
-        return CounterError("headcount", label, text)
-    kind = type(error) if isinstance(error, IncompleteTarget) else UsageError
-    return (EnvironmentMissing if code == EnvironmentMissing.exit_code else kind)(f"{label}: {text}")
+    kinds = {CounterError.exit_code: CounterError, EnvironmentMissing.exit_code: EnvironmentMissing}
+    kind = type(error) if isinstance(error, IncompleteTarget) else kinds.get(code, UsageError)
+    start = "headcount did not count " if kind is CounterError else ""
+    sent = error if isinstance(error, OptionError) else UsageError(text)
+    return kind(f"{start}{label}: ", *sent.args, advice=sent.advice, trace=sent.trace)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headcount.bench.contractions import linalg
-from headcount.bench.errors import UsageError, read_file
+from headcount.bench.errors import Option, UsageError, flag, read_file
 from headcount.bench.hardware import TORCH_DTYPES
 from headcount.formulas.published.expressions import evaluate
 from headcount.models.configs import targets
@@ -123,12 +123,12 @@ def parse_input(text: str) -> tuple[str, list[int] | Values, str | None]:
                 raise ValueError
     except (ValueError, RecursionError):
         raise UsageError(
-            f"--input {text}: it takes [NAME=]SIZES[:DTYPE], as 1,3,224,224 or ids=1,128:long, "
-            "NAME=[VALUES] or NAME=@FILE.json"
+            Option("input", text),
+            ": it takes [NAME=]SIZES[:DTYPE], as 1,3,224,224 or ids=1,128:long, NAME=[VALUES] or NAME=@FILE.json",
         ) from None
     dtype = full_dtype(dtype or "")
     if colon and dtype not in DTYPES:
-        raise UsageError(f"--input {text}: unknown type {dtype!r}; choose from {', '.join(DTYPES)}")
+        raise UsageError(Option("input", text), f": unknown type {dtype!r}; choose from {', '.join(DTYPES)}")
     return name, found, dtype or None
 
 
@@ -150,10 +150,9 @@ def parse_settings(words: Sequence[str], spec: str = "") -> dict[str, Any]:
         name, equals, text = word.partition("=")
         if not (equals and name.replace(".", "_").isidentifier()):
             target, colon, field_name = name.rpartition(":")
-            advice = (
-                f" for every TARGET; give {target} alone with --set {field_name}={text}" if colon and equals else ""
-            )
-            raise UsageError(f"--set {word}: it takes NAME=VALUE{advice}")
+            alone = [f"give {target} alone with ", Option("set", f"{field_name}={text}")] if colon and equals else []
+            where = " for every TARGET" if alone else ""
+            raise UsageError(Option("set", word), f": it takes NAME=VALUE{where}", advice=alone)
         try:
             out[name] = json.loads(text)
         except (ValueError, RecursionError):
@@ -185,11 +184,6 @@ def add_target_options(group: argparse._ActionsContainer) -> None:
     )
     for name, what in LENGTHS.items():
         add(flag(name), type=int, metavar="N", help=what)
-
-
-def flag(name: str) -> str:
-    """Return the option that is stored under ``name``."""
-    return f"--{name.replace('_', '-')}"
 
 
 def add_operator_options(group: argparse._ActionsContainer) -> None:
@@ -226,8 +220,8 @@ def check_text(text: str) -> None:
     """Raise UsageError for a word that an option before it does not take, and that is no target: NAME=VALUE."""
     if re.fullmatch(r"[A-Za-z_]\w*=[^:]*", text):
         raise UsageError(
-            f"{text} is a size or a field and no TARGET; an option of NAME=VALUE takes one and repeats: --set {text}, "
-            f"--vary {text}"
+            f"{text} is a size or a field and no TARGET",
+            advice=["an option of NAME=VALUE takes one and repeats: ", Option("set", text), ", ", Option("vary", text)],
         )
 
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import headcount
 from headcount.bench.case import resolve_lengths
-from headcount.bench.errors import UsageError, describe_failure
-from headcount.bench.targets.target import Target, Values, flag, is_configuration, parse_input
+from headcount.bench.errors import Option, OptionError, UsageError, describe_failure
+from headcount.bench.targets.target import Target, Values, is_configuration, parse_input
 from headcount.models.configs.presets import PRESETS
 from headcount.models.configs.suggest import did_you_mean
 from headcount.models.configs.targets import LENGTH_OF_LETTER, has_closed_form, make
@@ -33,12 +33,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class UserCodeError(Exception):
-    """An error of user code: the reason in one line, and the traceback of the user's lines, if there is one."""
+class UserCodeError(OptionError):
+    """An error of user code: the message in one line, and the traceback of the user's lines, if there is one."""
 
-    def __init__(self, reason: str, trace: str = "") -> None:
-        super().__init__(reason)
-        self.trace = trace
+    exit_code = UsageError.exit_code
 
 
 class InstalledModel(UserCodeError):
@@ -59,14 +57,16 @@ class LengthMissing(IncompleteTarget):
 
 @dataclass(frozen=True)
 class Built:
-    """A module with its positional and keyword inputs, ready to run. ``notes`` are printed under its count.
+    """A module with its inputs, ready to run.
 
-    ``versions`` are those of what it was built from, and are locked. ``window``: the keys that a query of some or all
-    layers sees, of a configuration that states it. ``absent``: options that add inputs which the model takes and does
-    not have here. ``has_chosen_dtype``: neither the user nor the configuration names the type of the weights.
-    ``has_cache``: the configuration says that it fills a cache. ``failure`` returns of the error that it raised why its
-    library itself does not run it; None where that is not known. ``others`` iterates over lengths and texts of --input
-    with which it may run instead.
+    Attributes:
+        module, args, kwargs: it and its positional and keyword inputs.
+        notes: printed under its count.
+        versions: those of what it was built from; they are locked.
+        window: the keys that a query of some or all layers sees, of a configuration that states it.
+        absent: options that add inputs which the model takes and does not have here.
+        alternatives: iterates over targets that may run instead, with the options that say so.
+        failure: returns the error of a target that does not run, with what helps.
     """
 
     module: "nn.Module"
@@ -77,7 +77,7 @@ class Built:
     window: int | None = None
     absent: tuple[str, ...] = ()
     alternatives: Callable[[Target], Iterator[tuple[Target, str]]] = lambda _: iter(())
-    failure: Callable[[UserCodeError], str] = str
+    failure: Callable[[UserCodeError], UserCodeError] = lambda error: error
 
     @property
     def call(self) -> "tuple[nn.Module, tuple, dict[str, Any]]":
@@ -89,7 +89,7 @@ LIBRARIES = ("timm", "torchvision")
 """Packages in whose models a name without a package is looked for."""
 IMAGE_SIDE = re.compile(r"(?:patch|window)\d+(?:_\w+)?_(224|240|256|288|320|336|378|384|448|512)$")
 """The side of images at the end of a model's name, as vit_base_patch16_384; other numbers there are no pixels."""
-INPUT_ADVICE = "--input 1,3,224,224 gives it inputs"
+INPUT_ADVICE = (Option("input", "1,3,224,224"), " gives it inputs")
 """The advice where a function returns a module alone."""
 LOADERS = {
     ".onnx": "onnx2torch.convert({!r})",
@@ -119,13 +119,13 @@ def check_target(spec: str) -> None:
         check_spec(spec)
         package, _, name = spec.rpartition(":")
         if example := find_model(name, [package]):
-            raise InstalledModel(f"{package} has no function {name}; {example}")
+            raise InstalledModel(f"{package} has no function {name}", advice=example)
     elif not is_configuration(spec):
         if loader := LOADERS.get(os.path.splitext(spec)[1]):
             hint = f"a function that loads it is a target: FILE.py:make returns ({loader.format(spec)}, inputs)"
             raise UserCodeError(f"{spec!r} is a saved model; {hint}")
         if example := find_model(spec, LIBRARIES):
-            raise InstalledModel(f"unknown target {spec!r}; {example}")
+            raise InstalledModel(f"unknown target {spec!r}", advice=example)
         near = did_you_mean(spec, PRESETS).removeprefix("; ")
         closed = f"a preset ({near or 'headcount table --list'}), a layer (moa:K=8,E=32,…)"
         raise UserCodeError(f"unknown target {spec!r}; {closed}, FILE.py:FUNCTION, config.json or hf:NAME")
@@ -133,9 +133,9 @@ def check_target(spec: str) -> None:
         raise UserCodeError(f"there is no file {spec}")
 
 
-def find_model(name: str, packages: Sequence[str]) -> str:
-    """Return how to name a function that an installed package has in its ``models`` and not itself, with an input;
-    empty where there is none. The name is the function's or as papers write it: ResNet-50.
+def find_model(name: str, packages: Sequence[str]) -> tuple[object, ...]:
+    """Return the advice how to name a function that an installed package has in its ``models`` and not itself, with an
+    input; empty where there is none. The name is the function's or as papers write it: ResNet-50.
 
     The text of its files is read, and none of them is imported.
     """
@@ -147,8 +147,8 @@ def find_model(name: str, packages: Sequence[str]) -> str:
             named = IMAGE_SIDE.search(found)
             other = "" if named else " unless the paper says another size"
             side = named[1] if named else "224"
-            return f"write {package}.models:{found}; its input is --input 1,3,{side},{side}{other}"
-    return ""
+            return f"write {package}.models:{found}; its input is ", Option("input", f"1,3,{side},{side}"), other
+    return ()
 
 
 @cache
@@ -255,7 +255,7 @@ def load(spec: str, root: str | None = None) -> Callable[..., Any]:
         names = [n for n, value in vars(module).items() if inspect.isfunction(value) and not n.startswith("_")]
         raise UserCodeError(f"{target} has no function {name}; it has {', '.join(names) or 'none'}")
     if root and not is_below(_source(function), root):
-        raise UserCodeError(f"{name} is not defined in a file below {root}; --trust allows it")
+        raise UserCodeError(f"{name} is not defined in a file below {root}", advice=[Option("trust"), " allows it"])
     return function
 
 
@@ -313,14 +313,14 @@ def build_target(target: Target, *, random: bool = False, roots: Mapping[str, st
     seed_generators()
     spec, settings, dtype, lengths = target.spec, target.settings, target.dtype, target.lengths
     device = target.device or "meta"
-    inputs = run_user_code("--input", lambda: parse_inputs(target.inputs, dtype or "float32"))
+    inputs = run_user_code("an input", lambda: parse_inputs(target.inputs, dtype or "float32"))
     if is_configuration(spec):
         from headcount.bench.targets.config_file import build_from_config
 
         return build_from_config(spec, settings, lengths, inputs, dtype, device)
     if has_closed_form(spec):
         if inputs:
-            raise UserCodeError(f"{spec} is no code of yours: its lengths, and not --input, set its inputs")
+            raise UserCodeError(f"{spec} is no code of yours: its lengths set its inputs")
         return _build_config(spec, settings, lengths, dtype or "bfloat16", device, random)
     function = load(spec, (roots or {}).get(spec))
     settings = {**settings, **length_keywords(spec, function, lengths)}
@@ -344,14 +344,13 @@ def build_that_runs(target: Target, run: Callable[[Target, Built], T], **options
         return target, built, run(target, built)
     except UserCodeError as error:
         failed = error
-    reason = str(failed).partition("; ")[0]
     for other, words in built.alternatives(target):
         with suppress(UserCodeError):
             second = build_target(other, **options)
             found = run(other, second)
-            note = f"Counted with {words}, as it does not run without: {reason}"
+            note = f"Counted with {words}, as it does not run without: {failed.reason}"
             return other, replace(second, notes=(*second.notes, note)), found
-    raise UserCodeError(built.failure(failed), failed.trace) from None
+    raise built.failure(failed) from None
 
 
 def parse_inputs(texts: Sequence[str], dtype: str = "float32") -> dict[str, Any]:
@@ -437,7 +436,7 @@ def build(
         what = f"{name} must return (module, inputs), inputs a tuple or a dict of keywords"
         reason = f"{what}; it returned a {type(result).__name__}{parts}"
         if isinstance(result, nn.Module):
-            raise InputsMissing(f"{reason}; {INPUT_ADVICE}")
+            raise InputsMissing(reason, advice=INPUT_ADVICE)
         raise UserCodeError(reason)
     return (module, (), dict(inputs)) if isinstance(inputs, Mapping) else (module, tuple(inputs), {})
 
@@ -474,10 +473,8 @@ def length_keywords(spec: str, function: Callable[..., Any], lengths: Mapping[st
         names = [name, letters[name]] if name in letters else [name]
         taken = [one for one in names if one in parameters]
         if not taken:
-            called = spec.rpartition(":")[2]
-            raise UserCodeError(
-                f"{flag(name)}: {called} has no parameter {' or '.join(names)}; --input SIZES sets its inputs"
-            )
+            reason = f": {spec.rpartition(':')[2]} has no parameter {' or '.join(names)}"
+            raise UserCodeError(Option(name), reason, advice=[Option("input", "SIZES"), " sets its inputs"])
         out[taken[0]] = size
     return out
 
@@ -523,4 +520,4 @@ def run_user_code(
             frames = []
         lines = ["Traceback (most recent call last):\n", *traceback.StackSummary.from_list(frames).format()]
         trace = "".join([*lines, f"{name}: {message[:LONGEST]}"]) if frames else ""
-        raise UserCodeError(f"{reason} {describe_failure(name, message)}", trace) from error
+        raise UserCodeError(f"{reason} {describe_failure(name, message)}", trace=trace) from error

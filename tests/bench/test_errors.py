@@ -2,10 +2,11 @@
 
 import errno
 import os
+import pickle
 
 import pytest
 
-from headcount.bench.errors import excerpt, format_error
+from headcount.bench.errors import Option, UsageError, excerpt, format_error
 
 
 @pytest.mark.parametrize(
@@ -45,3 +46,11 @@ def test_missing_package_names_a_command():
 ])  # fmt: skip
 def test_error_is_one_whole_sentence(text, line):
     assert excerpt(ValueError(text)) == line and len(line) <= 300
+
+
+def test_error_keeps_its_options_between_processes():
+    error = UsageError("it needs ", Option("seq_len", 8), advice=[Option("input", "1,3"), " gives one"], trace="lines")
+    sent = pickle.loads(pickle.dumps(error))
+    assert str(sent) == "it needs --seq-len 8; --input 1,3 gives one" and sent.options == error.options
+    assert sent.ending(["--seq-len"]) == "; headcount count takes --input"
+    assert format_error(sent) == (f"{sent}\nlines", 2)

@@ -38,6 +38,7 @@ PYTHON = {
     "a field": ("config.json", {"T": 8, "hidden_sise": 3}, "hidden_sise: unknown field; did you mean hidden_size"),
     "an image": ("config.json", {"T": 8, "image_size": 7}, "image_size: Llama"),
     "images": ("config.json", {"T": 8, "images": 2}, "images: Llama"),
+    "a text": ("config.json", {"T": 8, "batch_size": "x"}, "batch_size takes a whole number, not 'x'"),
     "a type": ("config.json", {"T": 8, "hidden_size": "many"}, "hidden_size"),
     "no file": ("none.json", {"T": 8}, "there is no file none.json"),
     "no hub": ("hf:no/such", {"T": 8}, "no/such"),

@@ -178,7 +178,7 @@ def test_page_has_the_place_of_the_search():
             "Net.forward(…) needs inputs: a",
         ),
         (
-            UserCodeError("unsupported operations: fft (12 times) (--formula counts it)"),
+            UserCodeError("unsupported operations: fft (12 times); --formula counts it"),
             "unsupported operations: fft (12 times)",
         ),
         (ValueError("two\n  lines"), "ValueError: two lines"),

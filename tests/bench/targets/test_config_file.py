@@ -331,7 +331,7 @@ def test_convolutions_that_do_not_fit(widths, given, reason):
     model = Widths(*widths).to("meta")
     trials = config_file._Trials("transformers", make({}), make, names_dtype=True, has_cache=False)
     length = trials.length_that_runs("image_size")
-    message = trials.failure(UserCodeError("two layers"))
+    message = str(trials.failure(UserCodeError("two layers")))
     assert (length is None) == (widths != (3, 7, 7))
     assert message.startswith(f"transformers itself does not run {reason}" if reason else "two layers")
 
