@@ -1,8 +1,21 @@
-"""``hc.count``: count a module, a function or a named model from Python."""
+"""``hc.count``: count a module, a function or a named model from Python.
+
+The number is the same for torch.matmul, @, einsum, fused attention or grouped products, on cpu, cuda or meta. Attention
+is the whole square of scores, whatever a mask or its blocks leave out; FlexAttention's functions of one score count for
+each. A product of complex numbers is one, and sparse and nested operands count the elements that they store.
+
+A copy of the module runs: the module is not changed, and random numbers advance as by one call. What Python cannot copy
+(a lock, a file, FSDP), globals, attributes of classes, caches of functions and the objects in closures that are no
+module, tensor or optimiser are the caller's: what ``forward`` changes there stays changed, as does what a kernel writes
+through an address on a GPU. Other threads may run modules and compile meanwhile; one thread counts at a time, and the
+others wait. Work that ``forward`` gives to other threads or processes is an unsupported operation; it is not seen where
+they run before the count, run no module of the model and keep what they return.
+"""
 
 import inspect
 from argparse import Namespace
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from numbers import Integral, Real
 from os import PathLike, fspath
 from typing import Any
@@ -15,12 +28,7 @@ from headcount.bench.case import Case, resolve_lengths
 from headcount.bench.contractions.linalg import Formula
 from headcount.bench.counting.agreement import with_active_params, with_stated
 from headcount.bench.counting.count import count
-from headcount.bench.counting.keywords import (
-    UnknownKeywords,
-    ignored_keywords,
-    parameters_of,
-    unknown_keywords,
-)
+from headcount.bench.counting.keywords import UnknownKeywords, ignored_keywords, parameters_of, unknown_keywords
 from headcount.bench.counting.other_tools import ARGUMENTS, NONE_IS_MEANT, argument_error
 from headcount.bench.counting.result import Count
 from headcount.bench.counting.run import REPORT, SIZES_READ, count_contractions, inputs_of, reads_inputs
@@ -42,14 +50,7 @@ from headcount.bench.trace.record import record
 from headcount.models.configs.base import AttentionConfig, ConfigError, ModelConfig
 from headcount.models.configs.presets import PRESETS
 from headcount.models.configs.suggest import did_you_mean, join_or
-from headcount.models.configs.targets import (
-    LENGTHS,
-    has_closed_form,
-    is_configuration,
-    read,
-    split,
-    split_lengths,
-)
+from headcount.models.configs.targets import LENGTHS, has_closed_form, is_configuration, read, split, split_lengths
 
 
 class FunctionModule(nn.Module):
@@ -88,60 +89,64 @@ def resolve_call(
         from headcount.models.build import build_call
 
         model, inputs, kwargs = build_call(model.config, model.lengths, device="meta", dtype=torch.bfloat16)
+    _check_callable(model)
+    if len(inputs) == 1 and isinstance(inputs[0], Mapping) and (sizes := keyword_sizes(model, (), inputs[0])):
+        inputs, kwargs = (), {**inputs[0], **kwargs, **sizes}
+    size, named_sizes = positional_sizes(model, inputs), keyword_sizes(model, inputs, kwargs)
+    module, inputs, kwargs = _as_module(model, () if size is not None else inputs, dict(kwargs))
+    if input_size is not None and (inputs or size is not None):
+        raise ValueError("give inputs or input_size, not both")
+    size = input_size if size is None else size
+    if size is not None:
+        inputs, made = make_inputs(module, size, dtypes)
+        kwargs, dtypes = {**kwargs, **made}, None
+    if named_sizes:
+        kwargs = {**kwargs, **make_inputs(module, named_sizes, dtypes)[1]}
+    args, kwargs = unpack(module, inputs, kwargs)
+    _check_inputs(module, args, kwargs)
+    return module, args, kwargs
+
+
+def _check_callable(model: Any) -> None:
+    """Raise TypeError, with what to give instead, for a class and for an object that does not run."""
     if isinstance(model, type):
         raise TypeError(f"cannot count the class {model.__name__}: call it, {model.__name__}(…), and give the result")
     if not callable(model) and not isinstance(model, torch.export.ExportedProgram):
         raise TypeError(f"cannot count an object of type {type(model).__name__}: {_what_to_give(model)}")
-    kwargs = dict(kwargs)
-    if len(inputs) == 1 and isinstance(inputs[0], Mapping) and (sizes := keyword_sizes(model, (), inputs[0])):
-        inputs, kwargs = (), {**inputs[0], **kwargs, **sizes}
-    size = positional_sizes(model, inputs)
-    if size is not None:
-        if input_size is not None:
-            raise ValueError("give inputs or input_size, not both")
-        inputs, input_size = (), size
-    named_sizes = keyword_sizes(model, inputs, kwargs)
+
+
+def _as_module(model: Any, inputs: Sequence[Any], kwargs: dict[str, Any]) -> ModuleCall:
+    """Return an exported program, what a function of settings makes, or any other function as a module with inputs."""
+    if isinstance(model, nn.Module):
+        return model, inputs, kwargs
     if isinstance(model, torch.export.ExportedProgram):
-        inputs, kwargs = (inputs, kwargs) if inputs or kwargs else model.example_inputs
-        model = model.module()
-    elif not isinstance(model, nn.Module):
-        # a factory such as make() has settings as arguments, never tensors, and is no function in C, as torch.matmul
-        has_inputs = inputs or inspect.isbuiltin(model) or any(isinstance(value, Tensor) for value in kwargs.values())
-        made = None if has_inputs or not accepts(model, (), kwargs) else model(**kwargs)
-        if isinstance(made, nn.Module):
-            model, kwargs = made, {}
-        elif isinstance(made, tuple | list) and len(made) == 2 and isinstance(made[0], nn.Module):
-            model, inputs, kwargs = made[0], (made[1],), {}
-        else:
-            model = FunctionModule(model)
-    if input_size is not None and inputs:
-        raise ValueError("give inputs or input_size, not both")
-    if input_size is not None:
-        inputs, made = make_inputs(model, input_size, dtypes)
-        kwargs |= made
-        dtypes = None
-    if named_sizes:
-        kwargs |= make_inputs(model, named_sizes, dtypes)[1]
-    args, kwargs = unpack(model, inputs, kwargs)
-    called = model.function if isinstance(model, FunctionModule) else model.forward
+        return model.module(), *((inputs, kwargs) if inputs or kwargs else model.example_inputs)
+    # a factory such as make() has settings as arguments, never tensors, and is no function in C, as torch.matmul
+    has_inputs = inputs or inspect.isbuiltin(model) or any(isinstance(value, Tensor) for value in kwargs.values())
+    made = None if has_inputs or not accepts(model, (), kwargs) else model(**kwargs)
+    if isinstance(made, nn.Module):
+        return made, inputs, {}
+    if isinstance(made, tuple | list) and len(made) == 2 and isinstance(made[0], nn.Module):
+        return made[0], (made[1],), {}
+    return FunctionModule(model), inputs, kwargs
+
+
+def _check_inputs(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise UnknownKeywords for keywords that a module does not take, and InputsMissing where it needs inputs."""
+    called = _called(module)
     if unknown := unknown_keywords(called, kwargs):
-        raise UnknownKeywords(_name_of(model), unknown, (*parameters_of(called), *OPTIONS))
-    if not args and not kwargs and not isinstance(model, FunctionModule) and not accepts(model.forward, (), {}):
-        raise InputsMissing(model)
-    return model, args, kwargs
+        raise UnknownKeywords(_name_of(module), unknown, (*parameters_of(called), *OPTIONS))
+    if not args and not kwargs and not isinstance(module, FunctionModule) and not accepts(module.forward, (), {}):
+        raise InputsMissing(module)
+
+
+def _called(module: nn.Module) -> Callable[..., Any]:
+    """Return the function that takes the inputs of a module."""
+    return module.function if isinstance(module, FunctionModule) else module.forward
 
 
 def _name_of(module: nn.Module) -> str:
     return module.name if isinstance(module, FunctionModule) else type(module).__name__
-
-
-def _runs(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> bool:
-    """Return whether a copy of the module runs on these inputs."""
-    try:
-        record(module, args, kwargs)
-    except Exception:
-        return False
-    return True
 
 
 def _without_absent(model: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,9 +158,8 @@ def _without_absent(model: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_ignored(module: nn.Module, kwargs: Mapping[str, Any]) -> None:
     """Raise UnknownKeywords for those that only the ``**kwargs`` of a module or a function takes."""
-    called = module.function if isinstance(module, FunctionModule) else module
-    if ignored := ignored_keywords(called, kwargs, OPTIONS):
-        known = (*parameters_of(module.function if called is not module else module.forward), *OPTIONS)
+    if ignored := ignored_keywords(module.function if isinstance(module, FunctionModule) else module, kwargs, OPTIONS):
+        known = (*parameters_of(_called(module)), *OPTIONS)
         given = ", ".join(f"{name!r}: …" for name in ignored)
         reason = f"; only its **kwargs would take {join_or(ignored)}, as kwargs={{{given}}} does"
         raise UnknownKeywords(_name_of(module), ignored, known, reason)
@@ -214,9 +218,14 @@ def named_model(model: Any, keywords: Mapping[str, Any]) -> tuple[Any, dict[str,
     try:
         return named_case(text), rest
     except ConfigError:
-        if others := [name for name in keywords if name in ARGUMENTS]:
-            raise argument_error(model, others, ()) from None
+        _check_arguments(model, keywords)
         raise
+
+
+def _check_arguments(taker: str, names: Iterable[str]) -> None:
+    """Raise TypeError for names of arguments of other tools."""
+    if others := [name for name in names if name in ARGUMENTS]:
+        raise argument_error(taker, others, ()) from None
 
 
 def named_case(text: str) -> Case:
@@ -281,19 +290,20 @@ def _made_from_sizes(args: Sequence[Any], kwargs: Mapping[str, Any], given: Any)
     return [leaf for leaf in tree_leaves((list(args), dict(kwargs))) if isinstance(leaf, Tensor)]
 
 
-def _hint(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], given: Any) -> str:
+def _hint(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], made: Sequence[Tensor]) -> str:
     """Return what may be wrong with the inputs of a module that does not run on them; empty where nothing is seen.
 
-    Where none that was ``given`` is a tensor, tensors were made from sizes.
+    ``made``: the tensors that were made from sizes.
     """
     leaves = tree_leaves((list(args), dict(kwargs)))
-    if tensors := _made_from_sizes(args, kwargs, given):
-        sizes = [tuple(tensor.shape) for tensor in tensors]
-        made = ", ".join(f"{size} of {one.dtype}" for size, one in zip(sizes, tensors, strict=True))
+    if made:
+        sizes = [tuple(tensor.shape) for tensor in made]
+        listed = ", ".join(f"{size} of {one.dtype}" for size, one in zip(sizes, made, strict=True))
         batch = ""
-        if _runs(module, *tree_map_only(Tensor, lambda tensor: tensor[None], (tuple(args), dict(kwargs)))):
+        with suppress(Exception):
+            record(module, *tree_map_only(Tensor, lambda tensor: tensor[None], (tuple(args), dict(kwargs))))
             batch = f": the first number is the batch, without one {(1, *sizes[0])} is meant"
-        return f"the inputs were made from sizes, {made}{batch}; dtypes are the types, ['long'] of ids"
+        return f"the inputs were made from sizes, {listed}{batch}; dtypes are the types, ['long'] of ids"
     if isinstance(module, FunctionModule):
         # it may take anything
         return ""
@@ -304,11 +314,6 @@ def _hint(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], giv
     if len(args) == 1 and isinstance(args[0], list):
         return "the input is a list: inputs stand behind each other, hc.count(model, x, y)"
     return ""
-
-
-def _is_array(value: Any) -> bool:
-    """Return whether ``value`` is an array of numpy or of a library with its interface, and no tensor."""
-    return hasattr(value, "__array_interface__") and not isinstance(value, Tensor)
 
 
 @no_full_gc
@@ -328,88 +333,86 @@ def count_macs(
 ) -> Count:
     """Run ``model(*inputs, **kwargs)`` once and count every contraction: ``.macs``, ``.ledger``, ``.audit``.
 
-    Other keywords go to ``forward`` (``input_ids=ids``); ``kwargs`` holds those whose names are options here, and what
-    is no tensor and only ``**kwargs`` takes. A single mapping, as a tokenizer's result, or tuple is unpacked, a list
-    where ``forward`` takes several inputs. ``input_size`` makes the inputs: ``(1, 3, 224, 224)``, a list of sizes or
-    sizes by name, with their ``dtypes``, ``[torch.long]`` or ``["long"]``. Where no input is a tensor, sizes may stand
-    in their places: ``count(model, input_ids=(2, 16))``. ``model`` may also be a function, a
-    ``torch.export.ExportedProgram`` (with its example inputs), a function of settings that returns (module, inputs),
-    the name of a preset or a layer, ``"llama3-8b,T=1024"``, what hc.preset returns, or the path of a configuration,
-    ``"config.json,T=1024"``, which is counted in a separate process; sizes may be keywords too: ``count("llama3-8b",
-    T=1024)``.
+    Args:
+        model: a module, a function, a ``torch.export.ExportedProgram`` (with its example inputs), a function of
+            settings that returns (module, inputs), the name of a preset or a layer, ``"llama3-8b,T=1024"``, what
+            hc.preset returns, or a configuration, ``"config.json,T=1024"``, which is counted in a separate process.
+        inputs: tensors, or sizes in their places where no input is a tensor. A single mapping, as a tokenizer's result,
+            or tuple is unpacked, a list where ``forward`` takes several inputs.
+        kwargs: keyword inputs whose names are options here, and what is no tensor and only ``**kwargs`` takes.
+        input_size: makes the inputs: ``(1, 3, 224, 224)``, a list of sizes or sizes by name.
+        dtypes: the types of sizes, ``[torch.long]`` or ``["long"]``.
+        backward: add the gradients of all trainable parameters and floating-point inputs.
+        training: run in training mode, with ``backward`` too with activation checkpointing as in training.
+        allow_unsupported: leave operations that may hold products and have no rule in ``.unsupported``.
+        formulas: MACs of such operations by name,
+            ``{"mylib.my_op": lambda event: event.args[0].numel * event.out.shape[-1]}``.
+        formula_set: "linalg" counts decompositions, solvers and FFTs by the formulas of bench.contractions.linalg.
+        elementwise: a product written elementwise and summed, ``(a * b).sum(-1)`` (bench.contractions.elementwise), is
+            listed in ``.elementwise`` and counted in ``.with_elementwise`` ("report"), is a part of ``.macs``
+            ("include"), or raises ElementwiseError ("refuse").
+        forward: other keyword inputs, ``input_ids=ids``; of a name its sizes and fields, ``T=1024``.
 
-    The number is the same for torch.matmul, @, einsum, fused attention or grouped products, on cpu, cuda or meta,
-    ``backward`` too. Attention is the whole square of scores, whatever a mask or its blocks leave out; FlexAttention's
-    functions of one score count for each; a product of complex numbers is one; sparse and nested operands count the
-    elements that they store.
-    A product written elementwise and summed afterwards, ``(a * b).sum(-1)``, is a contraction too
-    (bench.contractions.elementwise). By ``elementwise`` it is listed in ``.elementwise`` and counted in
-    ``.with_elementwise`` ("report"), is a part of ``.macs`` ("include"), or raises ElementwiseError ("refuse").
-    ``backward`` adds the gradients of all trainable parameters and floating-point inputs; with ``training`` too,
-    activation checkpointing runs as in training. ``formulas`` give the MACs of unsupported operations by name:
-    ``{"mylib.my_op": lambda event: event.args[0].numel * event.out.shape[-1]}``.
-    ``formula_set="linalg"`` counts matrix decompositions, solvers and FFTs by the stated formulas of
-    bench.contractions.linalg.
-    A copy of the module runs, in eval mode, or with ``training`` in training mode: the module is not changed, and
-    random numbers advance as by one call. What Python cannot copy (a lock, a file, FSDP), globals, attributes of
-    classes, caches of functions and the objects in closures that are no module, tensor or optimiser are the caller's:
-    what ``forward`` changes there stays changed, as does what a kernel writes through an address on a GPU. Other
-    threads may run modules and compile meanwhile; one thread counts at a time, and the others wait. Work that
-    ``forward`` gives to other threads or processes is an unsupported operation; it is not seen where they run before
-    the count, run no module of the model and keep what they return.
-
-    Raises UnsupportedError (operation, shapes, module path) for operations that may hold products and have no rule;
-    ``allow_unsupported`` leaves them in ``.unsupported`` instead. Raises what resolve_call does; whatever the module
-    raises passes through.
+    Raises:
+        UnsupportedError: operations without a rule, with shapes and module path, unless ``allow_unsupported``.
+        TypeError, ValueError: as resolve_call, and for inputs with which the module does not run.
+        Exception: whatever the module raises.
     """
-    options = {"allow_unsupported": allow_unsupported, "formulas": formulas, "formula_set": formula_set}
+    rules = {"allow_unsupported": allow_unsupported, "formula_set": formula_set, "elementwise": elementwise}
+    passes = {"backward": backward, "training": training}
     model, forward = named_model(model, _without_absent(model, forward))
-    case = model if isinstance(model, Case) else None
-    if (case or isinstance(model, str)) and (inputs or kwargs or forward or input_size is not None):
-        name = case.name if case else model
-        if others := [one for one in forward if one in ARGUMENTS]:
-            raise argument_error(name, others, ())
+    if isinstance(model, Case | str) and (inputs or kwargs or forward or input_size is not None):
+        name = model.name if isinstance(model, Case) else model
+        _check_arguments(name, forward)
         raise ValueError(
             f"{name} is counted on the inputs that it takes; its lengths are words, T=128,B=2, or keywords"
         )
     if isinstance(model, str):
         if formulas:
             raise ValueError(f"{model} is counted in another process, which takes no formulas")
-        chosen = {"allow_unsupported": allow_unsupported, "formula_set": formula_set, "elementwise": elementwise}
-        chosen |= {"backward": backward, "training": training}
-        try:
-            return count(parse_target(model, Namespace(set=[], input=[], **chosen)))
-        except OptionError as error:
-            fields = [one.value for one in error.options if one.name == "set"]
-            if others := [name for name in fields if name in ARGUMENTS]:
-                raise argument_error(model, others, ()) from None
-            _write_keywords(error)
-            raise
-    if case and not case.config.has_module:
-        return count(case)
+        return _count_configuration(model, **rules, **passes)
+    if isinstance(model, Case) and not model.config.has_module:
+        return count(model)
     given = {**(kwargs or {}), **forward}
     module, args, keywords = resolve_call(model, inputs, given, input_size, dtypes)
     _check_ignored(module, {name: value for name, value in forward.items() if name in keywords})
     # what a factory or a program made itself is not from sizes
     is_given = module is model or isinstance(module, FunctionModule)
+    made = _made_from_sizes(args, keywords, [*inputs, given]) if is_given else []
     try:
-        trace = record(module, args, keywords, backward=backward, training=training)
+        trace = record(module, args, keywords, **passes)
     except Exception as error:
-        if arrays := [leaf for leaf in tree_leaves((args, keywords)) if _is_array(leaf)]:
-            reason = f"{type(arrays[0]).__name__}: {excerpt(error)}"
-            raise TypeError(f"an input is an array, {reason}; torch.from_numpy(x) makes a tensor") from None
+        _check_arrays(error, args, keywords)
         if not args and not keywords and not isinstance(module, FunctionModule):
             raise InputsMissing(module) from error
-        if is_given and (hint := _hint(module, args, keywords, [*inputs, given])):
+        if is_given and (hint := _hint(module, args, keywords, made)):
             raise ValueError(f"{type(error).__name__}: {excerpt(error)}; {hint}") from error
         raise
-    found = count_contractions(trace, elementwise=elementwise, inputs=inputs_of(args, keywords), **options)
-    if case:
-        return with_active_params(found, case.ledger)
-    if is_given and _made_from_sizes(args, keywords, [*inputs, given]) and reads_inputs(trace):
+    found = count_contractions(trace, formulas=formulas, inputs=inputs_of(args, keywords), **rules)
+    if isinstance(model, Case):
+        return with_active_params(found, model.ledger)
+    if made and reads_inputs(trace):
         note = SIZES_READ.format("ones, and zeros of integers")
         found = found.with_values(notes=(*(found.notes or ()), note))
     return with_stated(found, module)
+
+
+def _count_configuration(text: str, **options: Any) -> Count:
+    """Return the count of a configuration with words, ``config.json,T=128``; its errors name keywords of Python."""
+    try:
+        return count(parse_target(text, Namespace(set=[], input=[], **options)))
+    except OptionError as error:
+        _check_arguments(text, [one.value for one in error.options if one.name == "set"])
+        _write_keywords(error)
+        raise
+
+
+def _check_arrays(error: Exception, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise TypeError where a module that raised ``error`` has an array among its inputs."""
+    leaves = (leaf for leaf in tree_leaves((args, kwargs)) if not isinstance(leaf, Tensor))
+    if arrays := [leaf for leaf in leaves if hasattr(leaf, "__array_interface__")]:
+        reason = f"{type(arrays[0]).__name__}: {excerpt(error)}"
+        raise TypeError(f"an input is an array, {reason}; torch.from_numpy(x) makes a tensor") from None
 
 
 OPTIONS = [name for name, one in inspect.signature(count_macs).parameters.items() if one.kind is one.KEYWORD_ONLY]
