@@ -141,15 +141,16 @@ def tree(ledger: Ledger, modules: Iterable[ModuleRecord]) -> Node:
 
 @dataclass(frozen=True)
 class ModuleRow(Row):
-    """A module, equal ones together, or a kind of a module's own products.
+    """A module, equal ones together, or a kind of a module's own products or its own parameters.
 
     Attributes:
         level: number of modules around it.
-        module: the name in the module around it: ``0-31 (32x)`` for equal ones, ``(scores)`` for a kind.
+        module: the name in the module around it: ``0-31 (32x)`` for equal ones, ``(scores)`` for a kind of its own
+            products, ``(parameters)`` for its own parameters beside those of modules inside.
         type: the class, with the number of calls where there are several.
         output: shape and type of the result.
         params: parameters of the module and of those inside; None for a kind.
-        macs: multiply-accumulates of the module and of those inside; None where nothing ran.
+        macs: multiply-accumulates of the module and of those inside; None where nothing ran, and for parameters.
         share: ``macs`` in percent of the whole count.
     """
 
@@ -180,6 +181,8 @@ def _rows(label: str, nodes: Sequence[Node], depth: int | None, total: int, leve
         for kind, own in node.own.items():
             macs = times * own
             yield ModuleRow(level + 1, f"({kind})", "", "", None, macs, percent(macs, total))
+        if record.params:
+            yield ModuleRow(level + 1, "(parameters)", "", "", times * record.params, None, None)
     for name, same in children:
         yield from _rows(name, same * times, depth, total, level + 1)
 

@@ -1,5 +1,7 @@
 """count_macs and assert_macs: totals, rows, errors, and formulas of further operators."""
 
+from collections import Counter
+
 import pytest
 import torch
 from torch import nn
@@ -7,6 +9,7 @@ from torch import nn
 import headcount as hc
 from headcount.bench.api.assertions import assert_macs
 from headcount.bench.api.count import count_macs
+from headcount.bench.contractions import module_tree
 from headcount.bench.contractions.audit import UNKNOWN
 from headcount.bench.contractions.classify import UnsupportedError, contraction_parts
 from headcount.bench.contractions.products import RULES
@@ -142,6 +145,30 @@ def test_modules_and_kinds_add_up(blocks):
     assert modules["0"] == modules["0.0"] + modules["0.1"] == 2 * BLOCK
     assert modules["0.1.0"] == LINEAR and modules["1"] == HEAD
     assert blocks.by_kind() == {"linear": 4 * LINEAR + HEAD, "contraction": 4 * SQUARE}
+
+
+class OwnWeights(nn.Module):
+    """A module with parameters of its own beside two modules inside."""
+
+    def __init__(self, inside=None):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.zeros(D, D)), nn.Parameter(torch.zeros(5))
+        self.a, self.b = nn.Linear(D, D), inside or nn.LayerNorm(D)
+
+    def forward(self, x):
+        return self.b(self.a(x @ self.weight))
+
+
+def test_parameters_of_rows_inside_add_up():
+    model = nn.Sequential(*(OwnWeights(OwnWeights()) for _ in range(2)))
+    rows = module_tree.table(hc.count(model, torch.zeros(B, T, D)), (), None).rows
+    assert [row.module for row in rows].count("(parameters)") == 2
+    inside, outer = Counter(), {}
+    for place, row in enumerate(rows):
+        outer[row.level] = place
+        if row.level:
+            inside[outer[row.level - 1]] += row.params or 0
+    assert len(inside) == 3 and all(rows[place].params == params for place, params in inside.items())
 
 
 def test_dataframe_rows(blocks):
