@@ -101,7 +101,7 @@ class Peak:
 
     def __str__(self) -> str:
         return " ".join(
-            filter(None, (self.name, self.dtype or "of no stated dtype", f"{self.flops_per_s / 1e12:g} TFLOP/s"))
+            filter(None, (self.name, self.dtype or "without a dtype", f"{self.flops_per_s / 1e12:g} TFLOP/s"))
         )
 
 

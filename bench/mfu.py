@@ -292,13 +292,18 @@ def _check_active(counted: Count, active_params: int | None = None, active_train
         return
     if active is None:
         raise UsageError("active_trainable_params are some of active_params, which this run does not show; give both")
-    frozen = counted.params - counted.trainable_params
-    least, most = max(0, active - frozen), min(active, counted.trainable_params)
+    least, most = _trainable_range(counted, active)
     if not least <= active_trainable_params <= most:
         raise UsageError(
             f"active_trainable_params={active_trainable_params}: of the {active:,} parameters that a token uses, at "
             f"least {least:,} and at most {most:,} are trainable"
         )
+
+
+def _trainable_range(counted: Count, active: int) -> tuple[int, int]:
+    """Return the fewest and the most trainable ones among ``active`` parameters of a module."""
+    frozen = counted.params - counted.trainable_params
+    return max(0, active - frozen), min(active, counted.trainable_params)
 
 
 def _unknown_of(counted: Count, active_params: int | None = None, **_: Any) -> str:
@@ -309,10 +314,8 @@ def _unknown_of(counted: Count, active_params: int | None = None, **_: Any) -> s
         found = used_experts(counted)
         needed.append(found.text() if found else "active_params=N")
     if counted.trainable_params not in (0, counted.params) and active_trainable(counted, active) is None:
-        needed.append(
-            f"active_trainable_params=N, the trainable part of them: {counted.trainable_params} if each token uses all "
-            "trainable ones"
-        )
+        least, most = _trainable_range(counted, counted.params if active is None else active)
+        needed.append(f"active_trainable_params=N, the trainable part of them, {least:,} to {most:,}")
     return " and ".join(needed)
 
 

@@ -215,7 +215,8 @@ def _module_flops(count: "Count", rule: Rule, tokens: int, active_params: int | 
         )
     if not active_params and any(term.of == "active_params" for term in terms):
         raise ActiveParamsUnknown(
-            f"rule {rule.name} needs the parameters that a token uses, which this run does not show"
+            f"rule {rule.name} needs the parameters that a token uses, which this run does not show, and an integer "
+            "active_params of the module states"
         )
     products = module_ledger(count, active_params)
     if rule.pairs != "whole" and (why_not := _why_not_causal(count, products)):

@@ -362,7 +362,9 @@ def test_frozen_weights_of_a_mixture(frozen, trainable):
             hc.MFU(model, x, peak=PEAK, rule=rule)
         assert f"active_params={active} if that is by design" in str(caught.value) and "\n" not in str(caught.value)
         assert " and active_trainable_params=N" in str(caught.value)
-        with pytest.raises(UsageError, match=f"or give active_trainable_params=N, .*: {every} if each") as caught:
+        frozen_params = sum(one.numel() for one in model.parameters()) - every
+        bounds = f"{max(0, active - frozen_params)} to {min(active, every)}$"
+        with pytest.raises(UsageError, match=f"or give active_trainable_params=N, .*, {bounds}") as caught:
             hc.MFU(model, x, peak=PEAK, rule=rule, active_params=active)
         assert "give active_params" not in str(caught.value)
 
