@@ -31,11 +31,8 @@ DEFAULT = ("params", "macs", "active_params")
 """Columns where none are asked for."""
 CONSTANT = ("params", "active_params")
 """Columns that no length changes."""
-RELEASED = (
-    "Released code that selects heads computes every head; the ideal form, form=ideal, leaves out those that a token "
-    "does not select."
-)
-"""What a table says of rows of a model that has an ideal form."""
+RELEASED = "{}: as released, every head is computed; with form=ideal those that a token does not select are left out."
+"""What a table says of the targets that have an ideal form."""
 
 
 @dataclass(frozen=True)
@@ -111,8 +108,9 @@ def table(
     first = Column("target", head, code=not args.names, wraps=16)
     title = f"{plural(len(args.target), 'target')}" + (f" by {' and '.join(varied)}" if varied else "")
     above = _notes(rows)
-    if any(isinstance(row.case, Case) and row.case.ideal not in (None, row.case) for row in rows):
-        above.append(RELEASED)
+    released = [row for row in rows if isinstance(row.case, Case) and row.case.ideal not in (None, row.case)]
+    if released:
+        above.append(RELEASED.format(_named(released)))
     above += _biases(rows)
     plain = Table("survey", title, [first, *at], rows, above=above, note_column="target")
     found = with_accounts(plain, names, given, with_ideal=False)
@@ -131,12 +129,16 @@ def _notes(rows: Sequence[SurveyRow]) -> list[str]:
 
 def _biases(rows: Sequence[SurveyRow]) -> list[str]:
     """Return which layers have biases where others have none."""
-    configs = [row.case.config for row in rows if isinstance(row.case, Case)]
-    biased = {one.variant: bool(getattr(one, "bias", False)) for one in configs if isinstance(one, AttentionConfig)}
-    if len({*biased.values()}) < 2:
+    layers = [row for row in rows if isinstance(row.case, Case) and isinstance(row.case.config, AttentionConfig)]
+    biased = [row for row in layers if getattr(row.case.config, "bias", False)]
+    if len(biased) in (0, len(layers)):
         return []
-    names = [name for name, has_bias in biased.items() if has_bias]
-    return [f"Layers of {' and '.join(names)} have biases, and the others none; with bias=0 no layer has."]
+    return [f"{_named(biased)}: with biases, and the other layers without; with bias=0 no layer has them."]
+
+
+def _named(rows: Sequence[SurveyRow]) -> str:
+    """Return the targets of rows, each once."""
+    return ", ".join(dict.fromkeys(row.target for row in rows))
 
 
 def _at(name: str, row: SurveyRow) -> int | str:

@@ -8,7 +8,8 @@ from fractions import Fraction
 LONGEST = 100
 """Most characters of a number; Python refuses to print integers of thousands of digits."""
 UNITS = {
-    "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40,
+    "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15,
+    "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40,
 }  # fmt: skip
 TYPE_BITS = {
     "float64": 64, "fp64": 64, "double": 64, "float32": 32, "fp32": 32, "float": 32, "bfloat16": 16, "bf16": 16,

@@ -8,7 +8,7 @@ import pytest
 from headcount.bench.commands.count import main
 from headcount.bench.output.figure import drawing, label_values
 
-MHA, MOA = "mha:h=3,d_h=5,d_m=7", "moa:K=2,E=3,D=5,d_m=7"
+MHA, MOA, MAE = "mha:h=3,d_h=5,d_m=7", "moa:K=2,E=3,D=5,d_m=7", "mae:h=3,d_m=48,d_h=16"
 
 
 def run(capsys, *words):
@@ -97,18 +97,19 @@ def test_rows_and_lines_have_names(tmp_path, capsys):
 ])  # fmt: skip
 def test_released_code_is_named(words, is_said, capsys):
     assert main([*words, MHA, "--vary", "T=11"]) == 0
-    assert ("Released code that selects heads computes every head" in capsys.readouterr().out) == is_said
+    out = " ".join(capsys.readouterr().out.split())
+    assert (f"{words[0]}: as released, every head is computed" in out) == is_said
 
 
 @pytest.mark.parametrize("words, names", [
-    ([MHA, MOA], "mha"), ([f"{MHA},bias=0", MOA], None), ([MHA, "mae:h=3,d_m=48,d_h=16", MOA], "mha and mae"),
+    ([MHA, MOA], MHA), ([f"{MHA},bias=0", MOA], None), ([MHA, MAE, MOA], f"{MHA}, {MAE}"),
     ([MHA], None), ([MHA, "llama3-8b"], None),
 ])  # fmt: skip
 def test_biases_of_some_layers_are_named(words, names, capsys):
     assert main([*words, "--vary", "T=11"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert (f"Layers of {names} have biases, and the others none" in out) == (names is not None)
-    assert names or "have biases" not in out
+    assert (f"{names}: with biases, and the other layers without" in out) == (names is not None)
+    assert names or "with biases" not in out
 
 
 def test_notes_of_measured_activations(tmp_path, monkeypatch, capsys, warm):
@@ -231,7 +232,7 @@ def test_brief_is_one_line_with_the_ends(capsys):
     ([MHA, "--vary", "T=1,2", "--across", "S"], "--vary has T"),
     (["mha:h=3,d_h=5,d_m=7,T=2", "--across", "T"], "--vary T=128,512"),
     ([MHA, "--vary", "T"], "write a letter or a name and its values"),
-    ([MHA, "--vary", "T=1,2", "B=1,2"], "takes one and repeats: --set B=1,2, --vary B=1,2"),
+    ([MHA, "B=1,2", "--vary", "T=1,2"], "B=1,2 is a size or a field and no TARGET; --set B=1,2"),
     ([MHA, "--vary", "T=1", "--vary", "T=2"], "write T=1,2"),
     ([MHA, "--vary", "T=1..4"], "as T=128,256,512"),
     ([MHA, "--vary", "T=1:4"], "as T=128,256,512"),
