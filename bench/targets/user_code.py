@@ -423,7 +423,7 @@ def build(
 
     ``has_inputs``: the inputs come from elsewhere, so that the module alone may be returned, as a class does.
     """
-    from torch import nn
+    from torch import Tensor, nn
 
     name = spec.rpartition(":")[2]
     check_settings(spec, function, settings)
@@ -431,9 +431,11 @@ def build(
     if has_inputs and isinstance(result, nn.Module):
         return result, (), {}
     module, inputs = result if isinstance(result, tuple | list) and len(result) == 2 else (None, None)
+    if isinstance(inputs, Tensor):
+        inputs = (inputs,)
     if not isinstance(module, nn.Module) or not isinstance(inputs, Mapping | tuple | list):
         parts = f": {', '.join(type(part).__name__ for part in result)}" if isinstance(result, tuple | list) else ""
-        what = f"{name} must return (module, inputs), inputs a tuple or a dict of keywords"
+        what = f"{name} must return (module, inputs), inputs a tensor, a tuple or a dict of keywords"
         reason = f"{what}; it returned a {type(result).__name__}{parts}"
         if isinstance(result, nn.Module):
             raise InputsMissing(reason, advice=INPUT_ADVICE)

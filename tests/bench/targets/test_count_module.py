@@ -73,7 +73,8 @@ def no_init(): return NoInit(), (torch.ones(3, 5),)
 def script(n: int): return n
 def rows(): return nn.Linear(5, 7)(torch.ones(3, 5, 1)), torch.ones(3, 5)
 def alone(): return nn.Linear(5, 7)
-def no_inputs(): return nn.Linear(5, 7), torch.ones(3, 5)
+def no_inputs(): return nn.Linear(5, 7), 35
+def bare(): return nn.Linear(5, 7), torch.ones(3, 5)
 def needs_rows(rows, width=5): pass
 """
 
@@ -94,8 +95,9 @@ def macs_and_device(found):
 
 
 @pytest.mark.parametrize("device", [None, "meta"])
-def test_module_is_counted_on_meta(answer, device):
-    assert macs_and_device(answer("linear", device)) == (3 * 5 * 7, "meta", None)
+@pytest.mark.parametrize("function", ["linear", "bare"])
+def test_module_is_counted_on_meta(answer, function, device):
+    assert macs_and_device(answer(function, device)) == (3 * 5 * 7, "meta", None)
 
 
 @pytest.mark.parametrize("function", ["lazy", "lazy_by_keyword"])
@@ -203,7 +205,7 @@ def test_module_without_a_copy_on_meta_counts_on_cpu(answer, function):
     ("hostile", "the module's forward pass on cpu raised Hostile: "),
     ("no_init", "reading the module raised AttributeError"),
     ("script", "script raised RuntimeError: script() is missing value for argument 'n'"),
-    ("alone", "alone must return (module, inputs), inputs a tuple or a dict of keywords; it returned a Linear"),
+    ("alone", "alone must return (module, inputs), inputs a tensor, a tuple or a dict of keywords; it returned a L"),
     ("no_inputs", "no_inputs must return (module, inputs)"),
     ("needs_rows", "needs_rows takes rows, width: "),
     ("absent", "a_factory_of_modules.py has no function absent; it has linear, lazy, lazy_by_keyword, "),
