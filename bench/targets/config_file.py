@@ -316,9 +316,19 @@ def _one_line(reason: str) -> Iterator[None]:
         raise
     except Exception as error:
         text = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
+        if isinstance(error, ImportError) and (cause := _first_cause(error)) is not error:
+            # transformers names the class that it could not import, and not why
+            text = f"{excerpt(error)} {type(cause).__name__}: {excerpt(cause)}"
         # a package that the model needs
         kind = EnvironmentMissing if isinstance(error, ImportError) else UserCodeError
         raise kind(f"{reason}: {type(error).__name__}: {text[:300]}") from error
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    """Return the error that began a chain of errors."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
 
 
 _WINDOWS = ("sliding_window", "attention_chunk_size", "attention_window_size", "window_size", "local_attention")

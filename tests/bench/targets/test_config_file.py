@@ -120,6 +120,19 @@ def test_wrong_configuration_raises(build, config, more, message):
     assert "\n" not in str(error.value) and not error.value.trace
 
 
+def test_first_cause_of_a_failed_import_is_named(build, monkeypatch):
+    def fail(*_):
+        try:
+            raise RuntimeError("operator lib::nms does not exist")
+        except RuntimeError as error:
+            raise ModuleNotFoundError("Could not import module 'A'. Are its requirements defined correctly?") from error
+
+    monkeypatch.setitem(config_file._LIBRARIES, "model_type", ("transformers", fail))
+    words = r"Could not import module 'A'\. RuntimeError: operator lib::nms does not exist$"
+    with pytest.raises(EnvironmentMissing, match=words):
+        build(LLAMA)
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [
