@@ -76,6 +76,8 @@ def _split_example(line: str, width: int) -> list[str]:
     return [f"    {command}", *textwrap.wrap(what.strip(), width, initial_indent=" " * 8, subsequent_indent=" " * 8)]
 
 
+_NAMED = re.compile(r"[A-Za-z_]\w*=\S*")
+"""A value with its name, which no TARGET is."""
 _HUGE_EXPONENT = re.compile(r"[eE][+-]?[0-9_]{4,}")
 """An exponent that writes thousands of digits in few characters."""
 
@@ -139,9 +141,11 @@ class Parser(argparse.ArgumentParser):
 
     ``given``: the options of one value or one list that were read.
     ``elsewhere``: the command that takes an option that this one does not; under "" that of any other argument.
+    ``names_words``: whether arguments without an option are NAME=VALUE.
     """
 
     elsewhere: Mapping[str, str] = {}
+    names_words = False
 
     def __init__(self, **options: Any) -> None:
         width = max(60, min(shutil.get_terminal_size().columns, 120)) - 2
@@ -161,10 +165,12 @@ class Parser(argparse.ArgumentParser):
     def parse_args(self, args=None, namespace=None):
         """Return the arguments. Raise UsageError for an unknown one, for an empty value and for an option given twice.
 
-        Positional arguments may stand before, between and behind options of one value.
+        Positional arguments may stand before, between and behind options of one value. An option that may be repeated
+        stands before each of several NAME=VALUE, or before the first alone.
         """
         self.given.clear()
-        found, unknown = self.parse_known_intermixed_args(args, namespace)
+        words = self._repeat(sys.argv[1:] if args is None else args)
+        found, unknown = self.parse_known_intermixed_args(words, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}{self._advice(unknown)}{self._others(unknown)}")
         for action in self._actions:
@@ -172,6 +178,19 @@ class Parser(argparse.ArgumentParser):
             # an unset shell variable gives an empty argument
             if "" in (given if isinstance(given, list) else [given]):
                 self.error(f"argument {'/'.join(action.option_strings) or action.metavar or action.dest}: it is empty")
+        return found
+
+    def _repeat(self, words: Sequence[str]) -> list[str]:
+        """Return the words of a command with a repeatable option before each of several NAME=VALUE behind it."""
+        found: list[str] = []
+        option = ""
+        for word in words:
+            is_named = not self.names_words and _NAMED.fullmatch(word)
+            if option and is_named and found[-1] != option:
+                found.append(option)
+            if not is_named:
+                option = word if isinstance(self._option_string_actions.get(word), argparse._AppendAction) else ""
+            found.append(word)
         return found
 
     def _advice(self, unknown: Sequence[str]) -> str:

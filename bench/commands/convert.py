@@ -23,6 +23,7 @@ DESCRIPTION = """A dense preset as mixture-of-head attention.
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """Return the command line."""
     out = Parser(prog=prog, usage=f"{prog} PRESET … s=N r=N [OPTION …]", description=DESCRIPTION)
+    out.names_words = True
     out.add_argument("words", nargs="+", metavar="WORD", help="presets, then s=N r=N, router=linear for matrices")
     sizes = out.add_argument_group("sizes")
     sizes.add_argument("--set", **SET, help="a field of the presets")

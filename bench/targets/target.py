@@ -217,11 +217,11 @@ def _checked_input(text: str) -> str:
 
 
 def check_text(text: str) -> None:
-    """Raise UsageError for a word that an option before it does not take, and that is no target: NAME=VALUE."""
+    """Raise UsageError for a word that is no target: NAME=VALUE without an option."""
     if re.fullmatch(r"[A-Za-z_]\w*=[^:]*", text):
         raise UsageError(
             f"{text} is a size or a field and no TARGET",
-            advice=["an option of NAME=VALUE takes one and repeats: ", Option("set", text), ", ", Option("vary", text)],
+            advice=[Option("set", text), ", or ", Option("vary", text), ", names it as one"],
         )
 
 

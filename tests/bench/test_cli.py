@@ -112,6 +112,7 @@ def test_missing_own_file_is_internal(capsys):
         ("compare", ["llama3-8b", "model.py:make,n=3"], ["--counter=torch,fvcore"]),
         ("audit", ["model.py:make"], ["--set", "n=7"]),
         ("convert", ["llama3-8b", "s=16", "r=8"], ["--seq-len", "8"]),
+        ("convert", ["llama3-8b", "s=16", "r=8"], ["--set", "vocab_size=7"]),
         ("lock", ["llama3-8b"], ["--max", "macs=2.1G"]),
         ("latency", ["llama3-8b", "model.py:make"], ["--backward", "--set", "num_layers=1"]),
     ],
@@ -154,6 +155,22 @@ def test_options_that_repeat_are_given_twice():
         names = parser.parse_args(["--columns", "a,b", "--columns", "c", "d"]).columns
         assert names == ["a", "b", "c", "d"]
     assert (parser.parse_args([]).card, parser.parse_args([]).columns) == ("none", ["e"])
+
+
+@pytest.mark.parametrize("words", [
+    ["x", "--set", "b=1", "c=2", "--on"], ["--set", "b=1", "c=2", "x", "--on"],
+    ["--set=b=1", "--set", "c=2", "x", "--on"], ["--set", "b=1", "x", "--set", "c=2", "--on"],
+    ["--on", "--set", "b=1", "c=2", "--", "x"],
+])  # fmt: skip
+def test_option_that_repeats_stands_before_each_value_or_the_first(words):
+    found = repeating().parse_args(words)
+    assert (found.words, found.set, found.on) == (["x"], ["b=1", "c=2"], True)
+
+
+@pytest.mark.parametrize("word", ["llama3-8b,T=8", "moa:K=4,E=8", "model.py:make,n=3", "K=2 E=5", "x.py"])
+def test_target_behind_a_repeated_option_is_no_value(word):
+    found = repeating().parse_args(["--set", "b=1", word])
+    assert (found.words, found.set) == ([word], ["b=1"])
 
 
 def repeating():

@@ -116,7 +116,7 @@ def test_lengths_of_a_function_raise():
 def test_a_field_in_place_of_a_target_names_the_option():
     with pytest.raises(
         UsageError,
-        match="b=2 is a size or a field and no TARGET; an option of NAME=VALUE takes one and repeats: --set b=2",
+        match="b=2 is a size or a field and no TARGET; --set b=2",
     ):
         parse_target("b=2", Namespace(set=["a=1"], input=None, dtype=None))
 
