@@ -13,9 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._ops import OpOverload
+from torch._subclasses.fake_impls import op_implementations_dict
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn import Parameter
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
+from torch.utils._pytree import tree_map_only
 
 MAX_ENTRIES = 100_000
 """The size of the cache, at which it is cleared."""
@@ -179,7 +181,8 @@ _INDEXED = {
     for name in ("index", "_unsafe_index", "index_put", "index_put_", "_unsafe_index_put", "_index_put_impl_")
 }
 """Operations that take the values of a mask, and of integers none."""
-_OF_VALUES = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output, torch.Tag.inplace_view}
+OF_VALUES = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output, torch.Tag.inplace_view}
+"""Tags of operations whose results have shapes by values, or that change the shape of an operand."""
 _BY_PLACE = {torch.ops.aten.as_strided}
 """Operations that take a place in memory."""
 
@@ -200,15 +203,19 @@ class FakeShapeCache:
         operands: list[Tensor] = []
         key = self._key(operation, args, kwargs, operands)
         known = _FAKES.get(key) if key else None
+        if known is None and key is not None:
+            known = self._on_meta(operation, args, kwargs, operands)
         if known is None:
             out = operation(*args, **kwargs)
             is_same = key is not None and key == self._key(operation, args, kwargs, [])
-            made = _fakes_of(operation, out, operands) if is_same else []
+            made = _fakes_of_mode(operation, out, operands) if is_same else []
             if not made:
                 return out
+            known = type(out), made
+        if key not in _FAKES:
             if len(_FAKES) >= MAX_ENTRIES:
                 _FAKES.clear()
-            known = _FAKES[key] = type(out), made
+            _FAKES[key] = known
         # the first time too: torch's mode keeps references to what it returns, and swaps no tensor with one
         kind, made = known
         tensors = [self._make(one, operands) for one in made]
@@ -243,29 +250,68 @@ class FakeShapeCache:
         operands.append(value)
         return value.layout is torch.strided and not value.dtype.is_complex
 
+    def _on_meta(
+        self, operation: OpOverload, args: tuple, kwargs: dict[str, Any], operands: Sequence[Tensor]
+    ) -> tuple[type, list[_Fake]] | None:
+        """Return how a run on meta makes the results of an operation; None where torch's mode may make others.
+
+        The mode takes most operations apart in Python first, and runs each part.
+        """
+        devices = {one.fake_device if isinstance(one, FakeTensor) else one.device for one in operands}
+        if "device" in kwargs or len(devices) != 1 or not _is_as_on_meta(operation):
+            return None
+        on_meta = list(map(_without_mode, operands))
+        given = iter(on_meta)
+        args, kwargs = tree_map_only(Tensor, lambda _: next(given), (args, kwargs))
+        try:
+            out = operation(*args, **kwargs)
+        except Exception:
+            # the mode has the words for it, or does without such a kernel
+            return None
+        results = list(out) if type(out) in (tuple, list) else [out]
+        # integers may be drawn
+        if not all(type(one) is Tensor and one.is_floating_point() for one in results):
+            return None
+        if any(one.shape != operand.shape for one, operand in zip(on_meta, operands, strict=True)):
+            return None
+        made = _fakes_of(operation, results, on_meta, [*devices] * len(results))
+        if any(one.source is not None and type(operands[one.source]) is not FakeTensor for one in made):
+            return None
+        return (FakeTensor if results[0] is out else type(out), made) if made else None
+
     def _make(self, one: _Fake, operands: Sequence[Tensor]) -> Tensor:
         if one.source is None:
             memory = torch.empty_strided(one.shape, one.strides, dtype=one.dtype, device=_META)
-            return _fake(self._mode, memory, one.device)
+            return fake(self._mode, memory, one.device)
         operand = operands[one.source]
         if one.shape is None:
             return operand
         return fake_view(operand, one.shape, one.strides, one.offset + operand.storage_offset())
 
 
+def _without_mode(tensor: Tensor) -> Tensor:
+    """Return a tensor on meta of the same sizes, with the memory of a fake one."""
+    if not isinstance(tensor, FakeTensor):
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=_META)
+    return _meta_view(tensor, tensor.shape, tensor.stride(), tensor.storage_offset())
+
+
 def fake_view(tensor: FakeTensor, shape: Sequence[int], strides: Sequence[int], offset: int) -> FakeTensor:
     """Return a fake tensor with the memory of another."""
-    view = torch.empty(0, dtype=tensor.dtype, device=_META).set_(tensor.untyped_storage(), offset, shape, strides)
-    return _fake(tensor.fake_mode, view, tensor.fake_device)
+    return fake(tensor.fake_mode, _meta_view(tensor, shape, strides, offset), tensor.fake_device)
+
+
+def _meta_view(tensor: FakeTensor, shape: Sequence[int], strides: Sequence[int], offset: int) -> Tensor:
+    return torch.empty(0, dtype=tensor.dtype, device=_META).set_(tensor.untyped_storage(), offset, shape, strides)
 
 
 def fake_like(tensor: FakeTensor) -> FakeTensor:
     """Return a fake tensor with memory of its own."""
     memory = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=_META)
-    return _fake(tensor.fake_mode, memory, tensor.fake_device).requires_grad_(tensor.requires_grad)
+    return fake(tensor.fake_mode, memory, tensor.fake_device).requires_grad_(tensor.requires_grad)
 
 
-def _fake(mode: FakeTensorMode, memory: Tensor, device: torch.device | None) -> FakeTensor:
+def fake(mode: FakeTensorMode, memory: Tensor, device: torch.device | None) -> FakeTensor:
     """Return a fake tensor as its constructor does, which checks and sets each attribute anew."""
     made: Any = Tensor._make_subclass(FakeTensor, memory, False, dispatch_device=True, device_for_backend_keys=device)
     torch._C._set_throw_on_mutable_data_ptr(made)
@@ -287,25 +333,44 @@ def _is_of_shapes(operation: Any) -> bool:
     if not isinstance(operation, OpOverload) or operation.namespace != "aten" or "lift" in operation.__name__:
         return False
     packet = operation._overloadpacket
-    return packet in _INDEXED or packet not in _BY_PLACE and _OF_VALUES.isdisjoint(operation.tags)
+    return packet in _INDEXED or packet not in _BY_PLACE and OF_VALUES.isdisjoint(operation.tags)
 
 
-def _fakes_of(operation: OpOverload, out: Any, operands: Sequence[Tensor]) -> list[_Fake]:
-    """Return how the results of an operation can be made again; none if they cannot."""
-    tensors = list(out) if type(out) in (tuple, list) else [out]
-    if not all(type(one) is FakeTensor and one.constant is None for one in tensors):
-        return []
-    if operation._overloadpacket in _INDEXED and any(one.dtype in (torch.bool, torch.uint8) for one in operands):
+@cache
+def _is_as_on_meta(operation: OpOverload) -> bool:
+    """Return whether an operation on another device returns a view, or the one result that it returns on meta.
+
+    What is kept for backward beside a result, as a mean, depends on the device, and torch's mode has rules of its own.
+    """
+    returns = operation._schema.returns
+    if any(part.alias_info is not None and not part.alias_info.is_write for part in returns):
+        return True
+    return len(returns) == 1 and operation not in op_implementations_dict
+
+
+def _fakes_of_mode(operation: OpOverload, out: Any, operands: Sequence[Tensor]) -> list[_Fake]:
+    """Return how the results that torch's mode returned can be made again; none if they cannot."""
+    results = list(out) if type(out) in (tuple, list) else [out]
+    if not all(type(one) is FakeTensor and one.constant is None for one in results):
         return []
     arguments = operation._schema.arguments
     writes = any(argument.alias_info is not None and argument.alias_info.is_write for argument in arguments)
     if writes and type(operands[0]) is not FakeTensor:
         # torch's mode returns a fake tensor in place of one that has values, and its caller takes the one itself
         return [_Fake(0)] if operation.__name__.partition(".")[0].endswith("_") else []
+    return _fakes_of(operation, results, operands, [one.fake_device for one in results])
+
+
+def _fakes_of(
+    operation: OpOverload, results: Sequence[Tensor], operands: Sequence[Tensor], devices: Sequence[torch.device | None]
+) -> list[_Fake]:
+    """Return how the results of an operation, on these devices, can be made again; none if they cannot."""
+    if operation._overloadpacket in _INDEXED and any(one.dtype in (torch.bool, torch.uint8) for one in operands):
+        return []
     places = {id(one): place for place, one in enumerate(operands)}
     memory = {one.untyped_storage()._cdata: place for place, one in enumerate(operands)}
     made = []
-    for one in tensors:
+    for one, device in zip(results, devices, strict=True):
         address, offset = one.untyped_storage()._cdata, one.storage_offset()
         shape, strides = one.shape, one.stride()
         place = memory.get(address)
@@ -314,7 +379,7 @@ def _fakes_of(operation: OpOverload, out: Any, operands: Sequence[Tensor]) -> li
         elif place is None and not offset:
             # of no other result
             memory[address] = len(operands)
-            made.append(_Fake(None, shape, strides, 0, one.dtype, one.fake_device))
+            made.append(_Fake(None, shape, strides, 0, one.dtype, device))
         elif place is not None and place < len(operands) and one.dtype == operands[place].dtype:
             made.append(_Fake(place, shape, strides, offset - operands[place].storage_offset()))
         else:

@@ -83,6 +83,7 @@ def test_cpu_integers_keep_values():
     assert not any("index" in str(known) or "topk" in str(known) for known in shapes._CACHE)
 
 
+LAST = {"memory_format": torch.channels_last}
 FAKE_CALLS = {
     "sum": lambda x, y, at: x + x[:1],
     "with-values": lambda x, y, at: (x * y, y * x, x + y[:, :1], torch.where(y > 0, x, y)),
@@ -96,6 +97,13 @@ FAKE_CALLS = {
     "with-values-written": lambda x, y, at: (y.clone().add_(x), torch.zeros_like(y).index_add_(1, at, x[:, at])),
     "put": lambda x, y, at: (x.clone().index_put_((y > 0,), x.sum()), x.new_zeros(5).copy_(x[0, :, 0])),
     "attention": lambda x, y, at: F.scaled_dot_product_attention(x[None], x[None], x[None]),
+    "convolved": lambda x, y, at: F.conv2d(x[None].to(**LAST), x[:, None, :3, :3], groups=2),
+    "pooled": lambda x, y, at: (F.max_pool2d(x, 2), F.avg_pool2d(x, 2), F.interpolate(x[None], scale_factor=2)),
+    "reshaped": lambda x, y, at: (x[:1].expand(4, 5, 7).transpose(0, 1).reshape(5, -1), x[:1].mT.reshape(1, 7, 5, 1)),
+    "activated": lambda x, y, at: (F.gelu(x), F.softmax(x, -1), F.silu(x), F.leaky_relu(x), F.glu(x[..., :6])),
+    "by-batch": lambda x, y, at: (F.batch_norm(x, y[0, :, 0], y[0, :, 1]), F.group_norm(x, 5), F.normalize(x)),
+    "joined": lambda x, y, at: (torch.cat([x, y]), torch.stack([x, x]), F.pad(x, (1, 2)), x.roll(1), x.repeat(2, 1, 1)),
+    "half": lambda x, y, at: (F.layer_norm(x.bfloat16(), (7,)), F.group_norm(x.bfloat16(), 5), x.bfloat16() * y),
     "normed": lambda x, y, at: F.layer_norm(F.dropout(x, 0.5, False), (7,), y[0, 0]),
 }
 
