@@ -18,7 +18,7 @@ from headcount.bench.counters.base import ToolCount, too_large_for_cpu
 from headcount.bench.counters.run_context import one_thread
 from headcount.bench.counting.copies import META
 from headcount.bench.counting.result import Count, Parameter
-from headcount.bench.counting.run import READS, ElementwiseError, inputs_of
+from headcount.bench.counting.run import READS, ElementwiseError, inputs_of, may_read_weights
 from headcount.bench.counting.tools import ModuleCall, RecordedCall
 from headcount.bench.errors import Option
 from headcount.bench.targets.user_code import UserCodeError, run_user_code
@@ -211,7 +211,8 @@ def _drawn_note(model: Model, call: RecordedCall) -> list[str]:
         return []
     if not any(base(event.name) in READS for event in count.trace.operations()):
         return []
-    others = model.record(FAKE_AGAIN, ()).headcount.macs
+    is_same = not may_read_weights(count.trace)
+    others = count.macs if is_same else model.record(FAKE_AGAIN, ()).headcount.macs
     drawn = "Values that the model computes and reads, as a router's choice, are drawn"
     return [f"{drawn}: {'the MACs are the same' if others == count.macs else f'{others:,} MACs'} with others"]
 

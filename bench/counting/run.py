@@ -1,10 +1,11 @@
 """Count the contractions of a recorded run: every contraction once, every other operation classified."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.utils._pytree import keystr, tree_flatten_with_path
 
@@ -19,14 +20,18 @@ from headcount.bench.contractions.zero_mac_ops import base
 from headcount.bench.counting.result import Count, Parameter
 from headcount.bench.env import counting_versions
 from headcount.bench.targets.target import POLICIES
-from headcount.bench.trace.events import Trace, shapes_text, tensors_in
+from headcount.bench.trace.events import FUNCTION, OPERATION, Event, TensorFact, Trace, shapes_text, tensors_in
 from headcount.bench.trace.garbage_collector import no_full_gc
+from headcount.bench.trace.modes import EXPORTS
+from headcount.bench.trace.shapes import OF_VALUES
 from headcount.formulas.ledger import Entry, Ledger
 
 REPORT, INCLUDE, REFUSE = POLICIES
 """Policies for contractions written elementwise: reported separately, included in the count, or an error."""
 READS = frozenset("_local_scalar_dense nonzero masked_select index unique_consecutive _unique2 bincount".split())
 """Operations by which values decide what a run computes."""
+_READ_IN_CPP = {"tensor_split", "_pack_padded_sequence"}
+"""Calls into C++ that read positions or lengths by no operation."""
 SIZES_READ = "The run read values of inputs that were made from sizes, {}: with other values it may run other parts."
 """A note, with the values that were made."""
 
@@ -156,18 +161,59 @@ def _with_elementwise(by_event: ProductsByEvent, contractions: tuple[Elementwise
 
 def reads_inputs(trace: Trace) -> bool:
     """Return whether values of the inputs, or computed from them, decide what a run computes: ``if x.sum() > 0``."""
-    computed = {fact.storage for fact in tensors_in((trace.args, tuple(trace.kwargs.values())))}
-    for event in trace.operations():
-        name = base(event.name)
+    inputs = tensors_in((trace.args, tuple(trace.kwargs.values())))
+    uses = _uses(trace, {fact.storage for fact in inputs})
+    return any(event.what == OPERATION and _decides(event, used) for event, used in uses)
+
+
+def may_read_weights(trace: Trace) -> bool:
+    """Return whether values computed from weights may decide what a run computes, also where no operation reads them.
+
+    A run that reads none is the same with others.
+    """
+    uses = _uses(trace, {*trace.parameters, *trace.buffers, *trace.given})
+    return bool(trace.left or trace.elsewhere) or any(_may_decide(event, used) for event, used in uses)
+
+
+def _uses(trace: Trace, storages: set[int]) -> Iterator[tuple[Event, list[TensorFact]]]:
+    """Iterate over operations and calls into C++, with their tensors in ``storages`` or computed from such ones."""
+    computed = set(storages)
+    for event in trace.events:
+        is_operation = event.what == OPERATION and not event.composite
+        if event.failed or not is_operation and event.what != FUNCTION:
+            continue
         used = [fact for fact in event.tensors() if fact.storage in computed]
-        # of an index only a mask decides how many elements there are
-        if name in READS and (name != "index" and used or any(fact.dtype == "bool" for fact in used)):
-            return True
+        yield event, used
         # what is only as large as an input has none of its values
-        if used and not name.endswith("_like") and not name.startswith("new_"):
+        name = base(event.name)
+        if is_operation and used and not name.endswith("_like") and not name.startswith("new_"):
             computed.update(fact.storage for fact in tensors_in(event.out))
             computed.update(event.writes)
-    return False
+
+
+def _decides(event: Event, used: Sequence[TensorFact]) -> bool:
+    """Return whether the values of ``used`` decide what runs after an operation."""
+    name = base(event.name)
+    # of an index only a mask decides how many elements there are
+    return name in READS and (name != "index" and bool(used) or any(fact.dtype == "bool" for fact in used))
+
+
+def _may_decide(event: Event, used: Sequence[TensorFact]) -> bool:
+    """Return whether values of ``used`` may decide what runs after an operation or a call into C++."""
+    if not used or base(event.name) == "index":
+        return _decides(event, used)
+    if event.what == FUNCTION:
+        return event.name in EXPORTS or event.name in _READ_IN_CPP
+    has_offsets = event.covered is not None and any("int" in fact.dtype for fact in used)
+    return has_offsets or _decides(event, used) or not _follows_shapes(event.name)
+
+
+@cache
+def _follows_shapes(name: str) -> bool:
+    """Return whether torch says of an operation that the shapes of its results follow from shapes; False of others'."""
+    packet = getattr(torch.ops.aten, name, None)
+    overloads = [getattr(packet, overload) for overload in packet.overloads()] if packet else []
+    return bool(overloads) and all(OF_VALUES.isdisjoint(overload.tags) for overload in overloads)
 
 
 def inputs_of(args: tuple, kwargs: Mapping[str, Any]) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ _SEQUENCES = (tuple, list)
 _CONTAINERS = (*_SEQUENCES, set, frozenset, deque, ValuesView)
 _MASKS = {"add", "masked_fill", "where"}
 """Operations by which a mask hides scores."""
-_EXPORTS = {"numpy", "__dlpack__", "tolist", "data_ptr", "untyped_storage"}
+EXPORTS = {"numpy", "__dlpack__", "tolist", "data_ptr", "untyped_storage"}
 """Methods that give a tensor's memory or values without an operation."""
 _LAYOUT_QUERIES = {
     "sym_is_contiguous", "is_contiguous", "is_strides_like_format", "is_non_overlapping_and_dense", "size", "sym_size",
@@ -60,7 +60,7 @@ class FunctionTracer(TorchFunctionMode):
             return function(*args, **kwargs)
         event = self._recorder.begin(FUNCTION, name, args, kwargs)
         # numpy refuses a tensor with a gradient
-        if name in _EXPORTS and not (name == "numpy" and args[0].requires_grad):
+        if name in EXPORTS and not (name == "numpy" and args[0].requires_grad):
             is_read = name == "tolist" or name == "data_ptr" and not args[0].is_cpu
             args, kwargs = self._recorder.with_own_memory(() if is_read else args[:1], args, kwargs, name)
         if name == "scaled_dot_product_attention":
