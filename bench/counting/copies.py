@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_map_only
 
 from headcount.bench.counting.tools import ModuleCall
 from headcount.bench.trace.modes import tensors_of
+from headcount.bench.trace.shapes import fake
 
 META = "meta"
 
@@ -39,8 +40,16 @@ def _bytes(tensor: Tensor) -> int:
 
 
 def on_meta(call: ModuleCall) -> ModuleCall:
-    """Return a copy of a module and its inputs without values."""
-    return convert_call(call, lambda tensor: tensor.to(META))
+    """Return a module and its inputs without values: a copy of the module, itself where its tensors have none."""
+    module, *inputs = call
+    tensors = (*module.parameters(), *module.buffers())
+    if tensors and all(tensor.is_meta for tensor in tensors):
+        return module, *tree_map_only(Tensor, _to_meta, inputs)
+    return convert_call(call, _to_meta)
+
+
+def _to_meta(tensor: Tensor) -> Tensor:
+    return tensor.to(META)
 
 
 def with_zeros(call: ModuleCall) -> ModuleCall:
@@ -146,7 +155,7 @@ class FakeWeights(fake_tensor.FakeTensorMode):
 
     def without_values(self, tensor: Tensor) -> fake_tensor.FakeTensor:
         """Return a tensor of this mode that says that it is on the CPU."""
-        return fake_tensor.FakeTensor(self, tensor.to(META), torch.device("cpu"))
+        return fake(self, tensor.to(META), torch.device("cpu"))
 
 
 def is_real(tensor: Tensor) -> bool:
@@ -177,8 +186,8 @@ def with_fake_weights(call: ModuleCall, mode: FakeWeights) -> ModuleCall:
     """Return a copy of a module whose weights have a shape and a type alone, and its inputs, which have values."""
     module, args, kwargs = call
     # the mode is not entered: tensors made in forward have values
-    fake = copy_module(module, lambda one: mode.without_values(one) if one.is_meta or is_real(one) else one.clone())
+    copied = copy_module(module, lambda one: mode.without_values(one) if one.is_meta or is_real(one) else one.clone())
     # torch logs the traceback of what is reported here, and its copies of fake buffers warn
     logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
-    return fake, args, kwargs
+    return copied, args, kwargs
