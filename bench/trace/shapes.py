@@ -195,6 +195,8 @@ class FakeShapeCache:
 
     def __init__(self, mode: FakeTensorMode) -> None:
         self._mode = mode
+        # a run on meta came first
+        self._shapes = ShapeCache()
 
     def run(self, operation: Any, types: Sequence[type], args: tuple, kwargs: dict[str, Any]) -> Any:
         """Return the result of an operation, in which tensors of classes of their own are of the ``types``."""
@@ -264,7 +266,7 @@ class FakeShapeCache:
         given = iter(on_meta)
         args, kwargs = tree_map_only(Tensor, lambda _: next(given), (args, kwargs))
         try:
-            out = operation(*args, **kwargs)
+            out = self._shapes.run(operation, (), args, kwargs)
         except Exception:
             # the mode has the words for it, or does without such a kernel
             return None
