@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from headcount.bench.errors import reset_warning_filters
+from headcount.bench.targets import process
 from headcount.bench.targets.process import exit_with_parent, starting
 from headcount.bench.trace.garbage_collector import keep_freed_memory
 
@@ -32,12 +33,11 @@ class Workers(ProcessPoolExecutor):
     """
 
     def __init__(self, number: int) -> None:
-        # a fork of a process with threads may hang, and none may see a GPU: all machines must agree
-        context = multiprocessing.get_context("spawn")
+        # none may see a GPU: all machines must agree
         try:
             with starting():
                 # creating the pool starts multiprocessing's resource tracker
-                super().__init__(number, context, initializer=_initialize)
+                super().__init__(number, process.CONTEXT, initializer=_initialize)
         except OSError as error:
             # the C library reports no number where a semaphore's file is cut off
             code = error.errno or errno.EFBIG
@@ -52,8 +52,8 @@ class Workers(ProcessPoolExecutor):
 
     def __exit__(self, error: type[BaseException] | None, *_: Any) -> None:
         if error:
-            for process in multiprocessing.active_children():
-                process.kill()
+            for child in multiprocessing.active_children():
+                child.kill()
         # waits for the pool's thread, whose pipe Python's shutdown would otherwise write to after it is closed
         self.shutdown(cancel_futures=bool(error))
 
