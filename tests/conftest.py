@@ -1,6 +1,7 @@
 """Settings of every test process: one thread, Triton's interpreter, and figures printed below the results."""
 
 import gc
+import multiprocessing
 import os
 import signal
 import sys
@@ -89,10 +90,16 @@ def forks():
     return Context()
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def warm(monkeypatch, forks):
-    """Run user code in forks of a process that has imported torch."""
+    """Run user code and workers in forks of a process that has imported torch."""
     monkeypatch.setattr(process, "CONTEXT", forks)
+
+
+@pytest.fixture
+def cold(monkeypatch, warm):
+    """Run user code and workers in new processes, as programs do."""
+    monkeypatch.setattr(process, "CONTEXT", multiprocessing.get_context("spawn"))
 
 
 @pytest.fixture(autouse=True)

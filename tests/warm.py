@@ -1,32 +1,43 @@
 """Processes that are forks of a server which has imported torch and the counters, in place of new ones.
 
-Tests in bench/targets/ start new processes too.
+Tests with the fixture ``cold`` start new processes.
 """
 
-import multiprocessing
 import os
 import runpy
 import socket
 import sys
 from multiprocessing import forkserver
+from multiprocessing.context import ForkServerContext, ForkServerProcess
+from pathlib import Path
 
-_FORKS = multiprocessing.get_context("forkserver")
+import pytest
+
+ROOT = Path(__file__).parents[1]
 
 
-class Context:
+class Context(ForkServerContext):
     """A replacement of bench.targets.process.CONTEXT."""
 
-    Pipe = staticmethod(multiprocessing.Pipe)
+    is_running = False
 
-    def __init__(self):
-        _FORKS.set_forkserver_preload(["tests.preload"])
-        forkserver.ensure_running()
+    def start(self):
+        """Start the server, unless it runs."""
+        if self.is_running:
+            return
+        self.is_running = True
+        self.set_forkserver_preload(["tests.preload"])
+        with pytest.MonkeyPatch.context() as patch:
+            # a module that the server does not find is no error, and a test may have changed the folder
+            patch.setenv("PYTHONPATH", str(ROOT))
+            forkserver.ensure_running()
         # a fork of the tests cannot ask about the server, which is no child of its own
         forkserver._forkserver.ensure_running = lambda: None
 
     def Process(self, target, args):  # noqa: N802
+        self.start()
         # a fork has the variables that the server started with
-        return _FORKS.Process(target=_with_variables, args=(dict(os.environ), target, args))
+        return ForkServerProcess(target=_with_variables, args=(dict(os.environ), target, args))
 
 
 def _with_variables(variables, target, args):

@@ -295,7 +295,7 @@ def test_expected_macs_of_a_name_are_at_its_length(model):
             hc.assert_macs(model, expected=macs[8 - T], T=T)
 
 
-def test_configurations_have_names(tmp_path, monkeypatch, warm):
+def test_configurations_have_names(tmp_path, monkeypatch):
     pytest.importorskip("transformers", reason="the optional extra hf is not installed")
     V, d, h, F, B, T = 101, 28, 2, 44, 3, 13
     config = {
@@ -315,7 +315,7 @@ def test_configurations_have_names(tmp_path, monkeypatch, warm):
 
 
 @pytest.mark.parametrize("name", ["moh:h=4,K=2,s=1,d_m=8,T=3", "moh-vit-s-75", "moa-8K8E128D", "mha:h=2,d_m=8,T=3"])
-def test_name_has_the_active_parameters_of_its_closed_form(name, tmp_path, warm):
+def test_name_has_the_active_parameters_of_its_closed_form(name, tmp_path):
     assert main(["lock", name, "-o", str(tmp_path / "a.lock")]) == 0
     found = hc.lock(name)
     assert found.active_params == Case.of(*read(name)).ledger.active_params is not None
@@ -397,7 +397,7 @@ def test_object_that_cannot_run_raises(model, what, call):
         call(model, X)
 
 
-def test_configuration_of_transformers_is_counted_once_written(tmp_path, monkeypatch, warm):
+def test_configuration_of_transformers_is_counted_once_written(tmp_path, monkeypatch):
     transformers = pytest.importorskip("transformers", reason="the optional extra hf is not installed")
     config = transformers.LlamaConfig(vocab_size=11, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
     with pytest.raises(TypeError, match="^cannot count an object of type LlamaConfig: [^\n]*$") as caught:

@@ -26,7 +26,7 @@ def written(n=4): return Written(), (torch.ones(n, n),)
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch, warm):
+def folder(tmp_path, monkeypatch):
     pytest.importorskip("transformers", reason="the optional extra hf is not installed")
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
     (tmp_path / "code.py").write_text(CODE)

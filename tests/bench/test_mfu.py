@@ -231,7 +231,7 @@ def test_names_have_the_flops_of_their_closed_form(rule):
         hc.MFU("llama3-8b,T=16", peak=PEAK, rule=rule, active_params=7)
 
 
-def test_configurations_have_tokens(tmp_path, monkeypatch, warm):
+def test_configurations_have_tokens(tmp_path, monkeypatch):
     model = llama()
     model.config.architectures = ["LlamaForCausalLM"]
     model.config.save_pretrained(tmp_path)

@@ -147,7 +147,7 @@ CASES = HELP | COUNTS | DERIVE | BUDGETS | ROUTING | LOCK | LATENCY
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_output(case, folder, warm, snapshot):
+def test_output(case, folder, snapshot):
     if case in HELP and sys.version_info >= (3, 13):
         pytest.skip("argparse of Python 3.13 lays options out in another way")
     lines = CASES[case]

@@ -231,7 +231,7 @@ ROWS = HEADCOUNT + COUNTS + LATENCY + FIT + DERIVE_BUDGET + ROUTING_LOCK
 
 
 @pytest.mark.parametrize("line, code, words", ROWS, ids=[line for line, _, _ in ROWS])
-def test_error(line, code, words, folder, warm):
+def test_error(line, code, words, folder):
     before = sorted(folder.iterdir())
     ended = run(line)
     assert (ended.code, ended.out) == (code, "")
@@ -241,5 +241,5 @@ def test_error(line, code, words, folder, warm):
 
 
 @pytest.mark.parametrize("lines, code", ENDINGS, ids=[lines[-1] for lines, _ in ENDINGS])
-def test_exit_code(lines, code, folder, warm):
+def test_exit_code(lines, code, folder):
     assert [run(line).code for line in lines] == [*[0] * (len(lines) - 1), code]

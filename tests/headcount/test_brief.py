@@ -25,7 +25,7 @@ LAYER = "mha:h=3,d_h=5,d_m=7,T=11"
     "fit llama3-8b --on 'H100 SXM' --context 128",
     "budget moa-8K8E128D --macs 1G",
 ])  # fmt: skip
-def test_answer_is_one_line(words, capsys, warm):
+def test_answer_is_one_line(words, capsys):
     main([*shlex.split(words), "--brief"])
     out, err = capsys.readouterr()
     assert out.endswith(".\n") and out.count("\n") == 1, out + err

@@ -49,7 +49,9 @@ def limit():
 
 
 @pytest.mark.parametrize("line", LINES, ids=[line[:99] for line in LINES])
-def test_line_raises_usage_error(line, folder, warm):
+def test_line_raises_usage_error(line, folder, forks):
+    # a fork cannot start the server of forks
+    forks.start()
     with ProcessPoolExecutor(1, get_context("fork"), limit) as fork:
         ended = fork.submit(run, line).result()
     assert (ended.code, ended.out) == (2, "")

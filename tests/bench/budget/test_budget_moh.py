@@ -65,7 +65,7 @@ def test_rows_are_targets_that_cost_the_same(argv, capsys):
 
 
 @pytest.mark.parametrize("argv", COUNTED, ids=" ".join)
-def test_rows_are_targets_that_are_counted_the_same(argv, capsys, warm):
+def test_rows_are_targets_that_are_counted_the_same(argv, capsys):
     for row in rows_of(capsys, *argv, "--limit", "2"):
         code, out, err = run(capsys, row["target"], "--format", "json", main=count.main)
         assert code == 0, err

@@ -287,7 +287,7 @@ def test_all_cards_are_listed_by_memory(capsys):
     assert run(capsys, "llama3-405b", "--on", "all")[0] == 1
 
 
-def test_configuration_has_a_largest_batch(tmp_path, monkeypatch, capsys, warm):
+def test_configuration_has_a_largest_batch(tmp_path, monkeypatch, capsys):
     pytest.importorskip("transformers", reason="the optional extra hf is not installed")
     write(tmp_path, LLAMA)
     monkeypatch.chdir(tmp_path)
@@ -299,7 +299,7 @@ def test_configuration_has_a_largest_batch(tmp_path, monkeypatch, capsys, warm):
     assert [run(capsys, *words, str(batch))[0] for batch in (most, most + 1)] == [0, 1]
 
 
-def test_forms_of_a_configuration_are_derived_in_one_process(tmp_path, monkeypatch, capsys, warm):
+def test_forms_of_a_configuration_are_derived_in_one_process(tmp_path, monkeypatch, capsys):
     pytest.importorskip("transformers", reason="the optional extra hf is not installed")
     started = []
 
@@ -316,7 +316,7 @@ def test_forms_of_a_configuration_are_derived_in_one_process(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("context", [7, 100])
-def test_ranks_of_a_configuration_hold_no_more_activations_than_one_card(context, tmp_path, capsys, warm):
+def test_ranks_of_a_configuration_hold_no_more_activations_than_one_card(context, tmp_path, capsys):
     pytest.importorskip("transformers", reason="the optional extra hf is not installed")
     write(tmp_path, LLAMA)
     words = [f"{tmp_path}/config.json,vocab_size=64", "--on", "1M", "--context", str(context), "--batch-size", "2"]
@@ -328,7 +328,7 @@ def test_ranks_of_a_configuration_hold_no_more_activations_than_one_card(context
     assert f"Input: batch_size 2, seq_len {context}." in capsys.readouterr().out
 
 
-def test_module_is_counted(tmp_path, monkeypatch, capsys, warm):
+def test_module_is_counted(tmp_path, monkeypatch, capsys):
     (tmp_path / "net.py").write_text(
         "import torch\ndef make():\n    return torch.nn.Linear(5, 7), (torch.ones(3, 5),)\n"
     )

@@ -139,7 +139,7 @@ def test_attention_that_ranks_cannot_divide_is_named(kind, named, case_of):
 
 
 @pytest.mark.parametrize("kind", by_day(SHIPPED_AS_HERE))
-def test_rank_equals_count_under_shipped_plan(kind, case_of, warm):
+def test_rank_equals_count_under_shipped_plan(kind, case_of):
     case = case_of(kind, "tp=2")
     target = Target(case.target.spec, lengths=LENGTHS, plan=SHIPPED, ranks=2)
     (counted,) = count_ranks(target).values()
@@ -154,7 +154,7 @@ def run(command, capsys, *words):
 
 
 @pytest.fixture
-def file(tmp_path, monkeypatch, warm):
+def file(tmp_path, monkeypatch):
     """A file with the configuration of a LLaMA, and the fields of the preset with its sizes."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HEADCOUNT_CACHE", str(tmp_path))

@@ -11,7 +11,6 @@ from headcount.bench.derive.__main__ import main
 from headcount.formulas.symbols import symbol
 from tests.bench.derive.derive_command import is_equal, run_derive
 
-pytestmark = pytest.mark.usefixtures("warm")
 USER = """
 import math
 

@@ -16,8 +16,6 @@ from headcount.bench.targets.process import run_isolated
 from headcount.bench.targets.target import Target
 from headcount.bench.targets.user_code import UserCodeError
 
-pytestmark = pytest.mark.usefixtures("warm")
-
 FILE = """
 import torch
 from torch import nn

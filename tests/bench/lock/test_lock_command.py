@@ -11,8 +11,6 @@ from headcount.bench.lock import __main__ as command
 from headcount.bench.lock.__main__ import main
 from headcount.formulas.ledger import Ledger
 
-pytestmark = pytest.mark.usefixtures("warm")
-
 FACTORY = """
 import torch
 from torch import nn

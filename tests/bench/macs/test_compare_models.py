@@ -164,7 +164,7 @@ def layer(T, d):
 """
 
 
-def test_preset_against_user_module(warm, tables, tmp_path):
+def test_preset_against_user_module(tables, tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(USER)
     small = "moa-8K8E128D,vocab_size=11,d_ff=7,num_encoder_layers=1,num_decoder_layers=1"
@@ -218,7 +218,7 @@ def make(n, d, f, v, T):
 
 
 @pytest.mark.parametrize(("n", "d", "f", "v", "T"), [(1, 6, 11, 31, 5), (3, 10, 10, 47, 7)])
-def test_blocks_of_a_module_follow_its_products(warm, tables, tmp_path, n, d, f, v, T):
+def test_blocks_of_a_module_follow_its_products(tables, tmp_path, n, d, f, v, T):
     path = tmp_path / "named_otherwise.py"
     path.write_text(MODEL)
     spec = f"{path}:make,n={n},d={d},f={f},v={v},T={T}"
@@ -234,7 +234,7 @@ def test_blocks_of_a_module_follow_its_products(warm, tables, tmp_path, n, d, f,
     assert block["attention"] == n * (4 * T * d * d + 2 * T * T * d)
 
 
-def test_other_lengths_are_noted(warm, tmp_path, capsys):
+def test_other_lengths_are_noted(tmp_path, capsys):
     path = tmp_path / "named_otherwise.py"
     path.write_text(MODEL)
     for tokens in (5, 7):
@@ -243,7 +243,7 @@ def test_other_lengths_are_noted(warm, tmp_path, capsys):
         assert (f"The inputs differ: 7 tokens in A and {tokens} in B." in capsys.readouterr().out) == (tokens != 7)
 
 
-def test_columns_of_modules(warm, tables, tmp_path):
+def test_columns_of_modules(tables, tmp_path):
     """A preset has them in closed form, a module after its run, and a reason where it has none."""
     path = tmp_path / "named_otherwise.py"
     path.write_text(MODEL)

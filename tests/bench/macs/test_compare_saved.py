@@ -17,9 +17,6 @@ def make(width=13, n=7):
 """
 
 
-pytestmark = pytest.mark.usefixtures("warm")
-
-
 def make_count(width):
     term = Entry("", "linear", {"m": 7, "i": 11, "j": width})
     parameters = (Parameter("weight", (width, 11)), Parameter("bias", (width,)))

@@ -58,7 +58,7 @@ def test_times_name_what_they_need(line, named, capsys):
     assert out == "" and named in err and err.count("\n") == 1
 
 
-def test_module_has_a_reason(tmp_path, capsys, warm):
+def test_module_has_a_reason(tmp_path, capsys):
     (tmp_path / "m.py").write_text("from torch import nn, ones\ndef make(): return nn.Linear(7, 5), (ones(3, 7),)\n")
     module, preset = rows(capsys, "count", f"{tmp_path}/m.py:make", "dit-s2", *CARD)
     assert module["macs"] == 105 and module["forward_ms"] is None and preset["forward_ms"] > 0

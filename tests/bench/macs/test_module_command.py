@@ -7,7 +7,6 @@ import torch
 
 from headcount.__main__ import main
 
-pytestmark = pytest.mark.usefixtures("warm")
 B, T, D = 2, 5, 8
 
 FACTORY = """
@@ -61,9 +60,7 @@ def run(capfd, *argv):
     return main(["count", *map(str, argv)]), *capfd.readouterr()
 
 
-def test_project_with_our_package_names_is_counted(project, capfd, monkeypatch):
-    # a new process, not the fixture warm
-    monkeypatch.undo()
+def test_project_with_our_package_names_is_counted(project, capfd, cold):
     code, out, err = run(
         capfd, f"{project}/factory.py:net", "--set", f"d={D}", "--counter", "all", "--format", "json", "--check"
     )

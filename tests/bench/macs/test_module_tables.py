@@ -10,8 +10,6 @@ from headcount.bench.output.figure import drawing
 from headcount.formulas.ledger import Entry, Ledger
 from tests.bench.output.printed_cells import columns
 
-pytestmark = pytest.mark.usefixtures("warm")
-
 
 def tool(macs, **values):
     """Return fvcore's count of a module of 1,001 MACs."""

@@ -41,7 +41,7 @@ def test_letters_vary_as_a_product(capsys):
     assert [row["macs"] for row in rows] == [mha(T, h=h) for h in (2, 1000) for T in (3, 4)]
 
 
-def test_modules_run_beside_closed_forms(tmp_path, monkeypatch, capsys, warm):
+def test_modules_run_beside_closed_forms(tmp_path, monkeypatch, capsys):
     (tmp_path / "own.py").write_text(
         "from torch import nn, zeros\ndef make(T=3): return nn.Linear(5, 7), (zeros(T, 5),)\n"
     )
@@ -112,7 +112,7 @@ def test_biases_of_some_layers_are_named(words, names, capsys):
     assert names or "with biases" not in out
 
 
-def test_notes_of_measured_activations(tmp_path, monkeypatch, capsys, warm):
+def test_notes_of_measured_activations(tmp_path, monkeypatch, capsys):
     (tmp_path / "own.py").write_text("""
 from torch import nn, nonzero, ones
 class Selecting(nn.Linear):
@@ -194,7 +194,7 @@ def test_files_for_machines_have_a_row_for_each_value(capsys):
     assert lines[0].startswith("target,T,macs") and len(lines) == 5
 
 
-def test_unknown_cost_is_a_dash_at_its_value(tmp_path, monkeypatch, capsys, warm):
+def test_unknown_cost_is_a_dash_at_its_value(tmp_path, monkeypatch, capsys):
     (tmp_path / "own.py").write_text(
         "from torch import nn, zeros\ndef make(T=3): return nn.Linear(5, 7), (zeros(T, 5),)\n"
     )
@@ -279,7 +279,7 @@ def test_citation_stands_where_a_paper_takes_it(words, name, form, tmp_path, cap
     assert "OWNER" not in text + err
 
 
-def test_citation_has_the_sizes_of_inputs_without_their_places(tmp_path, monkeypatch, capsys, warm):
+def test_citation_has_the_sizes_of_inputs_without_their_places(tmp_path, monkeypatch, capsys):
     (tmp_path / "own.py").write_text(
         "from torch import nn, zeros\ndef make(): return nn.Linear(5, 7), (zeros(3, 5),)\n"
     )

@@ -9,8 +9,6 @@ import headcount as hc
 from headcount.__main__ import main
 from headcount.bench.macs import cases, compare
 
-pytestmark = pytest.mark.usefixtures("warm")
-
 MODEL = """
 import torch
 from torch import nn

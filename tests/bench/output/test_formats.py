@@ -16,8 +16,6 @@ from headcount.bench.render import emit
 from tests.bench.made_table import made_table
 from tests.bench.output.command_tables import COMMANDS, tables_of
 
-# commands count in forks of a process that has imported torch
-pytestmark = pytest.mark.usefixtures("warm")
 SCHEMA = json.loads(files("headcount.bench.output").joinpath("schema.json").read_text("utf-8"))
 CLOSED = ["--counter", "closed-form"]
 

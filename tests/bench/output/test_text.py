@@ -17,7 +17,7 @@ from tests.bench.output.command_tables import COMMANDS, STREAMED, misaligned_lin
 
 @pytest.mark.parametrize("width", [80, 120, None])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_tables_are_aligned_and_fit(command, width, warm):
+def test_tables_are_aligned_and_fit(command, width):
     stream = io.StringIO()
     out = Text(stream, Style(width=width))
     for table in tables_of(command)[0]:

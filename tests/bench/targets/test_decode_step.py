@@ -89,7 +89,7 @@ def test_model_without_steps_has_a_reason(measure_columns, spec, options, part):
     assert found["forward_bytes"] > 0
 
 
-def test_columns_of_a_configuration(tmp_path, warm, monkeypatch, capsys):
+def test_columns_of_a_configuration(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write(tmp_path, LLAMA)
     names = ["macs_per_token", "macs_per_sample", "training_state_bytes", "decode_macs", "generate_macs", "intensity"]

@@ -69,7 +69,7 @@ def factory(tmp_path):
 
 
 @pytest.mark.parametrize("target", ["moa-8K8E128D", "factory.py:warns"])
-def test_function_of_plan_imports_from_its_folder(target, factory, warm, tmp_path, monkeypatch, capfd):
+def test_function_of_plan_imports_from_its_folder(target, factory, tmp_path, monkeypatch, capfd):
     folder = tmp_path / "theirs"
     folder.mkdir()
     (folder / "their_plan_sizes.py").write_text("RANKS = 2")
@@ -78,7 +78,7 @@ def test_function_of_plan_imports_from_its_folder(target, factory, warm, tmp_pat
     assert main([target, "--ranks", "2", "--plan", "theirs/plan.py:divide"]) == 0, capfd.readouterr().err
 
 
-def test_internal_error_exits_1_with_traceback(factory, warm, capfd):
+def test_internal_error_exits_1_with_traceback(factory, capfd):
     spec = f"{factory}:breaks_headcount"
     assert main([spec, "--counter", "torch"]) == 1
     out, err = capfd.readouterr()
@@ -86,7 +86,7 @@ def test_internal_error_exits_1_with_traceback(factory, warm, capfd):
     assert err.splitlines()[-1].startswith(f"headcount count: error: {spec}: ")
 
 
-def test_stderr_of_user_code_is_printed_on_failure_only(factory, warm, capfd):
+def test_stderr_of_user_code_is_printed_on_failure_only(factory, capfd):
     for function, code in (("warns", 0), ("warns_and_fails", 2), ("warns_and_ends", 2), ("is_no_module", 2)):
         assert main([f"{factory}:{function}", "--counter", "torch"]) == code
         lines = capfd.readouterr().err.splitlines()
@@ -100,7 +100,7 @@ def test_stderr_of_user_code_is_printed_on_failure_only(factory, warm, capfd):
     ("replaces_open", "it replaces open of Python's builtins, which a count needs"),
     ("deep", "inputs or results contain themselves, or are nested deeper than"),
 ])  # fmt: skip
-def test_end_of_process_is_a_user_error(function, words, factory, warm, capfd):
+def test_end_of_process_is_a_user_error(function, words, factory, capfd):
     assert main([f"{factory}:{function}", "--counter", "torch"]) == 2
     err = capfd.readouterr().err
     assert words in err and "Traceback" not in err
@@ -153,7 +153,7 @@ def facts():
     return os.getpgid(0) - os.getpid(), sys.argv[1:], sys.stdin.read(), safe, get_start_method(allow_none=True)
 
 
-def test_process_is_isolated(monkeypatch, tmp_path):
+def test_process_is_isolated(monkeypatch, tmp_path, cold):
     """Python's own modules are not those of the current folder, even while the process starts."""
     for name in ("json", "queue", "runpy", "signal", "selectors"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit(5)")
@@ -176,7 +176,7 @@ def test_saved_models_have_a_loader():
         run_isolated(f"{__name__}:facts", code=["net.pt2"])
 
 
-def test_a_kernel_of_triton_needs_a_gpu(warm, tmp_path, monkeypatch):
+def test_a_kernel_of_triton_needs_a_gpu(tmp_path, monkeypatch):
     """Triton says that there are 0 active drivers; the exit code is that of an environment that cannot."""
     (tmp_path / "launched.py").write_text(
         "import torch\nclass Net(torch.nn.Module):\n    def forward(self, x):\n"

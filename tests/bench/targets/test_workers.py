@@ -12,6 +12,8 @@ import pytest
 from headcount.bench.errors import format_error
 from headcount.bench.targets.workers import Workers
 
+pytestmark = pytest.mark.usefixtures("cold")
+
 
 def test_workers_see_no_gpu(capfd, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
