@@ -31,7 +31,7 @@ from headcount.formulas.published.figures import evaluate
 from headcount.formulas.published.proofs import Search
 from headcount.formulas.published.sentences import Finding
 from headcount.formulas.published.tables import DataTable, PublishedTable
-from headcount.formulas.published.verdicts import Judged, judge
+from headcount.formulas.published.verdicts import Judged
 from headcount.reports import counting
 from headcount.reports.counting import Cell, LayerRow, check_rows
 
@@ -220,19 +220,19 @@ class Facts:
         return list(sentences.of_entries(check, sizes))
 
     @cached_property
-    def figures(self) -> Mapping[str, tuple[PublishedTable, list[Judged]]]:
+    def figures(self) -> Mapping[str, tuple[PublishedTable, Sequence[Judged]]]:
         """Return the papers' tables of figures by name, each with its judged cells. Raises Disagreement as all methods
         do."""
         of_libraries = tables.library_names()
         return self._judged([name for name in tables.figure_names() if name not in of_libraries])
 
     @cached_property
-    def libraries(self) -> Mapping[str, tuple[PublishedTable, list[Judged]]]:
+    def libraries(self) -> Mapping[str, tuple[PublishedTable, Sequence[Judged]]]:
         """Return the tables that libraries print of their models, as the tables of figures."""
         return self._judged(tables.library_names())
 
-    def _judged(self, names: Iterable[str]) -> dict[str, tuple[PublishedTable, list[Judged]]]:
-        found = {table.name: (table, judge(table, published.case_of)) for table in map(tables.load, names)}
+    def _judged(self, names: Iterable[str]) -> dict[str, tuple[PublishedTable, Sequence[Judged]]]:
+        found = {table.name: (table, published.judged(table.name)) for table in map(tables.load, names)}
         check_rows(published.row_of(f"{name},", cell) for name, (_, cells) in found.items() for cell in cells)
         return found
 

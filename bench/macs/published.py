@@ -261,6 +261,12 @@ def _case(target: str, words: tuple[str, ...]) -> Case:
     return Case.of(*targets.read(target, words))
 
 
+@cache
+def judged(name: str) -> Sequence[Judged]:
+    """Return the printed cells of a published table with their verdicts."""
+    return judge(tables.load(name), case_of)
+
+
 def as_words(changed: Mapping[str, Any]) -> list[str]:
     """Return fields and lengths of a table as words of --set; a date is a text too."""
     texts = {name: one if isinstance(one, str) else json.dumps(one, default=str) for name, one in changed.items()}
@@ -424,8 +430,7 @@ def _forms(row: figures.Row, case: Case, params: int) -> dict[str, Any]:
 
 def figures_table(name: str) -> Table[CellRow]:
     """Return the table called ``name``, a row for each printed cell. A row fails where its verdict is not as typed."""
-    table = tables.load(name)
-    cells = judge(table, case_of)
+    table, cells = tables.load(name), judged(name)
     notes = [f"Source: {table.source}, {table.place}. {table.reading}"]
     notes += [table.about] if table.about else []
     notes += [figure.statement for figure in table.columns]

@@ -10,14 +10,11 @@ import pytest
 
 from headcount.__main__ import main
 from headcount.bench.counters import registry
-from headcount.bench.macs.published import case_of
+from headcount.bench.macs.published import judged
 from headcount.formulas.published import tables as published
 from headcount.formulas.published.figures import EMPTY, LETTERS
 from headcount.formulas.published.tables import RULES
-from headcount.formulas.published.verdicts import judge
 from tests.bench.targets.conftest import LLAMA, write
-
-pytestmark = pytest.mark.usefixtures("warm")
 
 EXAMPLE = Path(__file__).with_name("own_table.toml")
 T, D, F, L, V = 2048, 4096, 11008, 32, 32000
@@ -337,7 +334,7 @@ def test_other_numbers_have_no_rule(table):
 def test_one_printed_number_has_one_explanation():
     found = {}
     for name in published.names():
-        for cell in judge(published.load(name), case_of):
+        for cell in judged(name):
             if cell.printed not in EMPTY and cell.figure.quantity == "macs":
                 cut = cell.figure.truncated or "cut off" in cell.because
                 found.setdefault((cell.row.target, cell.printed), set()).add((cut, "(" in cell.because))
@@ -1098,8 +1095,9 @@ def test_wrong_input_is_shown_whole(table, installed, text):
     assert code == 2 and f"line 2: input {text!r}: " in err and "column input" not in err
 
 
-@pytest.mark.parametrize("head", ["image size", "Resolution", "img size", "Input size"])
-@pytest.mark.parametrize("cell", ["4", "4²", "4x4", "4 × 4", "4^2"])
+@pytest.mark.parametrize(("head", "cell"), [
+    ("image size", "4"), ("Resolution", "4²"), ("img size", "4x4"), ("Input size", "4 × 4"), ("image size", "4^2"),
+])  # fmt: skip
 def test_side_of_images_is_the_input_of_code_that_has_none(table, installed, head, cell):
     rows = csv_of(
         f"bare.py:bare,{cell},,96", f"bare.py:own,{cell},,150", f'bare.py:bare,{cell},"2,3,1,1",12',
