@@ -20,6 +20,11 @@ LENGTHS = {"batch_size": 2, "tgt_len": 7, "src_len": 11}
 CPU = torch.device("cpu")
 
 
+def in_turns(values, others):
+    """Return each of ``values`` with one of ``others``, in turns, where all pairs would say no more."""
+    return [(value, others[i % len(others)]) for i, value in enumerate(values)]
+
+
 def configurations(*varied, **sizes):
     """Yield the id and the configuration of every variant with a module that has the fields ``sizes``.
 

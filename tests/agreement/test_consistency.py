@@ -13,6 +13,7 @@ from headcount.bench.counters import registry
 from headcount.bench.counters.run_context import run_counter
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
+from tests.cases import in_turns
 
 FIELDS = dict(
     dm="d_model", h="num_heads", D="head_dim", g="num_kv_heads", E="num_experts", K="top_k", r="top_k",
@@ -113,9 +114,10 @@ def with_lengths(layers):
     return [layer | dict(T=t, S=s, N=s, B=b) for layer, (t, s, b) in chosen]
 
 
-# every term is linear in K and E but for the limits K = 1, K = E and E = 1: two more values of each are enough
+# every term is linear in D and d_m, and in K and E but for the limits K = 1, K = E and E = 1: two more values of each
+# are enough
 MOA_K_E = [(k, e) for k in (1, 3, 5) for e in sorted({k, 5, 7, 11}) if e >= k]
-MOA = [dict(K=k, E=e, D=d, dm=dm) for (k, e), (d, dm) in product(MOA_K_E, ((13, 23), (17, 19)))]
+MOA = [dict(K=k, E=e, D=d, dm=dm) for (k, e), (d, dm) in in_turns(MOA_K_E, ((13, 23), (17, 19)))]
 MHA = [dict(h=h, D=d, dm=h * d, bias=False) for h, d in product((2, 3, 5, 7), (11, 13))]
 # (h, s, r, g): both routers with s = 0, 1 and more; nothing routed; all routed; all, some and one key/value heads
 HEADS = [
@@ -124,14 +126,14 @@ HEADS = [
 ]  # fmt: skip
 MOH = [
     dict(h=h, s=s, r=r, g=g, D=d, dm=dm, form=form, router=router)
-    for (h, s, r, g), (d, dm), form, router in product(
-        HEADS, ((17, 23), (19, 43)), ("released", "ideal"), ("linear", "query_norm")
-    )
+    for form, router in product(("released", "ideal"), ("linear", "query_norm"))
+    for (h, s, r, g), (d, dm) in in_turns(HEADS, ((17, 23), (19, 43)))
     if router == "linear" or (r and h - s > 1)
 ]
 MAE = [
     dict(h=h, D=d, G=g, dm=dm, gate=gate, bias=False)
-    for h, d, (g, dm), gate in product((2, 3, 11), (5, 13), ((7, 23), (17, 19)), ("sequence", "running", "memory"))
+    for gate in ("sequence", "running", "memory")
+    for (h, d), (g, dm) in in_turns([*product((2, 3, 11), (5, 13))], ((7, 23), (17, 19)))
 ]
 # D, d_r, d_v, d_c, d_q: latents wider and narrower than heads, with and without a latent of queries
 WIDTHS = [(5, 3, 7, 11, None), (5, 3, 7, 11, 13), (11, 7, 5, 3, 2), (2, 13, 3, 7, 5), (7, 2, 2, 5, None)]
@@ -141,7 +143,8 @@ MLA = [
 ]
 SWITCHHEAD = [
     dict(K=k, E=e, h=h, D=d, dm=dm)
-    for (k, e), h, (d, dm) in product([(1, 1), (1, 5), (2, 5), (5, 5), (3, 7)], (1, 11), ((13, 23), (17, 19)))
+    for h in (1, 11)
+    for (k, e), (d, dm) in in_turns([(1, 1), (1, 5), (2, 5), (5, 5), (3, 7)], ((13, 23), (17, 19)))
 ]
 VARIANTS = {
     "moa": (with_lengths(MOA), moa_terms),

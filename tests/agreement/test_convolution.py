@@ -18,9 +18,9 @@ AXES = ("light", "dynamic"), ("windows", "band"), ((1, 11), (3, 5), (7, 1)), (1,
 # F, T, S, B, in turns
 SIZES = [(13, 19, 31, 1), (17, 23, 2, 5), (17, 19, 31, 5), (13, 23, 2, 1)]
 GRID = [
-    dict(kind=kind, spelling=spelling, groups=groups, dm=groups * width, w=w) | dict(zip("FTSB", sizes, strict=True))
+    dict(kind=kind, spelling=spelling, groups=groups, dm=groups * width, w=w)
+    | dict(zip("FTSB", SIZES[i % 4], strict=True))
     for i, (kind, spelling, (groups, width), w) in enumerate(product(*AXES))
-    for sizes in (SIZES[i % 4], SIZES[(i + 1) % 4])
 ]
 V, H, D = 37, 2, 7
 

@@ -5,6 +5,7 @@ import torch
 
 from headcount.bench.errors import UsageError
 from headcount.bench.hardware import HARDWARE, SOURCES, Peak, find_card, parse_peak
+from tests.cases import in_turns
 
 
 @pytest.mark.parametrize("text, peak", [
@@ -40,13 +41,12 @@ def test_unknown_peak_names_valid_ones(text, named):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("dtype", ["", " bf16", " torch.bfloat16", " BFloat16", " (bf16)"])
-@pytest.mark.parametrize("text", [
+@pytest.mark.parametrize(("text", "dtype"), in_turns([
     "989 TFLOPS", "989 TFLOP/s", "989TFLOPS", "989 TFLOPs", "989 TFLOP", "989 tflops per second", "989TFLOPs/s",
     "0.989 PFLOP/s", "989000 GFLOPS", "989e12 FLOP/s", "989e12", "9.89E+14", "494.5 TMAC/s", "494.5T MACs",
     "494.5 TMACs", "989 T", "989 teraflops", "0.989 PetaFLOPS", "494.5 teraMACs/s", "989 TeraFLOP per second",
     "+989T", "989000000000000", "989000000000000.0",
-])  # fmt: skip
+], ["", " bf16", " torch.bfloat16", " BFloat16", " (bf16)"]))  # fmt: skip
 def test_units_of_a_peak(text, dtype):
     assert parse_peak(text + dtype) == Peak(989e12, "", "bf16" if dtype else "")
 

@@ -95,10 +95,10 @@ def test_large_model_is_counted_on_meta(macs, params, why, monkeypatch):
 
 def test_counters_run_on_the_same_device_by_both_ways():
     """A preset, as a ledger and as a module, is counted on one device, with one integer."""
-    case = Case.of("moh-vit-s-75")
-    (count,) = counting.count(case, ["ptflops-pytorch"]).tools
-    (tool,) = counting.count(Target("moh-vit-s-75"), ["ptflops-pytorch"]).tools
-    assert (count.device, count.macs) == (tool.device, tool.macs) == ("cpu", 10_475_011_272)
+    fields = {"depths": (1, 1, 1, 1)}
+    (count,) = counting.count(Case.of("moh-vit-s-75", fields), ["ptflops-pytorch"]).tools
+    (tool,) = counting.count(Target("moh-vit-s-75", fields), ["ptflops-pytorch"]).tools
+    assert (count.device, count.macs) == (tool.device, tool.macs) and count.device == "cpu"
 
 
 def test_count_of_a_layer_is_checked_against_its_closed_form(monkeypatch):

@@ -31,7 +31,8 @@ assert main(["--counter", "closed-form"]) == 0
 assert not {"pandas", "sympy", "numpy"} & sys.modules.keys()
 from headcount.formulas.published import tables
 
-assert main(["--table", *tables.figure_names()]) == 0
+small = [name for name in tables.figure_names() if len(tables.load(name).rows) < 10]
+assert main(["--table", *small]) == 0
 from headcount.__main__ import COMMANDS
 from headcount.__main__ import main as headcount
 
