@@ -2,7 +2,7 @@
 
 V = 53
 BASE = dict(
-    hidden_size=24, head_dim=6, intermediate_size=32, num_hidden_layers=3, num_attention_heads=4,
+    hidden_size=24, head_dim=6, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4,
     num_key_value_heads=2, vocab_size=V, max_position_embeddings=64, bos_token_id=1, eos_token_id=2, pad_token_id=0,
 )  # fmt: skip
 WIDE = {**BASE, "head_dim": 8, "hidden_size": 32}
@@ -21,7 +21,7 @@ LLAMA3 = {
 }  # fmt: skip
 DELTA = dict(
     linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=6, linear_value_head_dim=5,
-    linear_conv_kernel_dim=4, num_hidden_layers=3, full_attention_interval=3,
+    linear_conv_kernel_dim=4, full_attention_interval=2,
 )  # fmt: skip
 GLM_EXPERTS = dict(
     n_routed_experts=8, num_experts_per_tok=2, n_shared_experts=1, moe_intermediate_size=16, first_k_dense_replace=1,
@@ -64,7 +64,7 @@ FAMILIES = {
     "qwen3_moe": ("Qwen3MoeForCausalLM", {**BASE, **EXPERTS}),
     "qwen3_next": ("Qwen3NextForCausalLM", {**BASE, **SHARED, **DELTA}),
     "gemma": ("GemmaForCausalLM", BASE),
-    "gemma2": ("Gemma2ForCausalLM", {**BASE, **WINDOW, "num_hidden_layers": 2}),
+    "gemma2": ("Gemma2ForCausalLM", {**BASE, **WINDOW}),
     "gemma3_text": ("Gemma3ForCausalLM", {**BASE, **WINDOW, "num_hidden_layers": 7}),
     "gpt_oss": ("GptOssForCausalLM", {**BASE, **LOCAL, **WINDOW, "num_hidden_layers": 4}),
     "deepseek_v2": ("DeepseekV2ForCausalLM", {**BASE, **LATENT, "topk_method": "greedy"}),

@@ -21,7 +21,7 @@ from tests.bench.closed_form.families import BASE, config
 
 pytest.importorskip("transformers", reason="the optional extra hf is not installed")
 
-PARAMS = 2 * 53 * 24 + 3 * (2 * 24 * 24 + 2 * 24 * 12 + 3 * 24 * 32 + 2 * 24) + 24
+PARAMS = 2 * 53 * 24 + 2 * (2 * 24 * 24 + 2 * 24 * 12 + 3 * 24 * 32 + 2 * 24) + 24
 
 
 def table(command, capsys, *words, name=None):
@@ -32,12 +32,12 @@ def table(command, capsys, *words, name=None):
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch, warm):
+def folder(tmp_path, monkeypatch):
     """A folder with configurations of a LLaMA, plain.json, and of one with a window of 5, window.json."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(store, "_FOUND", {})
     (tmp_path / "plain.json").write_text(
-        json.dumps({"model_type": "llama", "architectures": ["LlamaForCausalLM"], **BASE, "num_hidden_layers": 2})
+        json.dumps({"model_type": "llama", "architectures": ["LlamaForCausalLM"], **BASE})
     )
     (tmp_path / "window.json").write_text(json.dumps(config("mistral")))
     return tmp_path
@@ -49,11 +49,11 @@ def test_window_bounds_cache_and_step(folder, capsys):
         _, found = table(count, capsys, "window.json", *words, "--seq-len", str(T), name="memory")
         (row,) = found["rows"]
         # 2 key/value heads of 6, bfloat16, of the last 4 tokens; a query sees 5
-        assert row["kv_bytes"] == 3 * 2 * 2 * 6 * 2 * min(T, 4)
-        step = PARAMS - 53 * 24 - 7 * 24
-        assert row["decode_macs"] == step + 3 * 2 * 24 * min(T, 5)
+        assert row["kv_bytes"] == 2 * 2 * 2 * 6 * 2 * min(T, 4)
+        step = PARAMS - 53 * 24 - 5 * 24
+        assert row["decode_macs"] == step + 2 * 2 * 24 * min(T, 5)
         pairs = sum(min(t, 5) for t in range(1, T + 1))
-        assert row["windowed_macs"] == T * step + 3 * 2 * 24 * pairs
+        assert row["windowed_macs"] == T * step + 2 * 2 * 24 * pairs
 
 
 def test_proved_form_is_read_again(folder, capsys, monkeypatch):
@@ -67,7 +67,7 @@ def test_proved_form_is_read_again(folder, capsys, monkeypatch):
 
 def test_other_content_or_versions_are_proved_again(folder, monkeypatch):
     target = Target("plain.json")
-    keys = [store._key(target), store._key(Target("plain.json", settings={"num_hidden_layers": 2}))]
+    keys = [store._key(target), store._key(Target("plain.json", settings={"num_hidden_layers": 3}))]
     monkeypatch.setattr(store, "versions", lambda names: {"torch": "0"})
     keys.append(store._key(target))
     (folder / "plain.json").write_text(json.dumps(config("mistral")))
@@ -193,7 +193,7 @@ LATENT = {
     "num_dense_layers": 1, "expert_d_ff": 16, "num_shared_experts": 1, "ffn_num_experts": 8, "ffn_top_k": 2,
     "num_heads": 4, "head_dim": 6, "rotary_dim": 4, "value_dim": 5, "kv_rank": 7, "query_rank": 11,
 }  # fmt: skip
-SIZES = {"d_model": 24, "d_ff": 32, "num_layers": 3, "vocab_size": 53}
+SIZES = {"d_model": 24, "d_ff": 32, "num_layers": 2, "vocab_size": 53}
 PRESETS = {
     "llama": ("llama3-8b", {**SIZES, "num_heads": 4, "num_kv_heads": 2, "head_dim": 6}),
     "deepseek_v3": ("deepseek-v3", {**SIZES, **LATENT}),

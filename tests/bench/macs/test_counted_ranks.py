@@ -13,8 +13,6 @@ from headcount.bench.macs.ranks import verdict
 from headcount.formulas.ledger import Ledger
 from headcount.formulas.plan import parse
 
-pytestmark = pytest.mark.usefixtures("warm")
-
 FIELDS = {"num_layers": 2, "d_model": 28, "d_ff": 26, "vocab_size": 34, "num_heads": 2, "num_kv_heads": 2}
 LENGTHS = {"batch_size": 3, "seq_len": 14}
 PRESET = ["llama3-8b", *(f"--set={name}={size}" for name, size in FIELDS.items())]
@@ -65,10 +63,11 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("name", ["moh-dit-s2-75", "transnext-micro"])
-def test_training_step_of_images_is_counted(name, tables):
+@pytest.mark.parametrize(("name", "size"), [("moh-dit-s2-75", "num_classes=10"), ("transnext-micro", "depths=1,1,1,1")])
+def test_training_step_of_images_is_counted(name, size, tables):
     """The closed form of a step has no gradient of the images."""
-    (row,) = tables("count", name, "--set", "num_classes=10", "--plan", "dp=3", "--backward")[f"{name}-ranks"]
+    words = [name, "--set", size, "--plan", "dp=3", "--backward"]
+    (row,) = tables("count", *words)[f"{name}-ranks"]
     assert row["verdict"] == "equal"
 
 
