@@ -40,16 +40,8 @@ def _bytes(tensor: Tensor) -> int:
 
 
 def on_meta(call: ModuleCall) -> ModuleCall:
-    """Return a module and its inputs without values: a copy of the module, itself where its tensors have none."""
-    module, *inputs = call
-    tensors = (*module.parameters(), *module.buffers())
-    if tensors and all(tensor.is_meta for tensor in tensors):
-        return module, *tree_map_only(Tensor, _to_meta, inputs)
-    return convert_call(call, _to_meta)
-
-
-def _to_meta(tensor: Tensor) -> Tensor:
-    return tensor.to(META)
+    """Return a copy of a module and its inputs without values."""
+    return convert_call(call, lambda tensor: tensor.to(META))
 
 
 def with_zeros(call: ModuleCall) -> ModuleCall:
