@@ -10,6 +10,7 @@ from math import prod
 from typing import Any
 
 from headcount.bench.accounts import NoAccount
+from headcount.bench.closed_form.layers import fewer_layers, order_of
 from headcount.bench.closed_form.letters import (
     FIELDS,
     HEADS,
@@ -60,7 +61,16 @@ def derive(target: Target, sizes: str = "") -> ClosedForm:
     """
     with refusals():
         decoder = decoder_of(target)
-        return _Derivation(decoder, Multiples(decoder) if sizes == LETTERS else None).form()
+        few = fewer_layers(decoder)
+        if few is not None:
+            try:
+                own = _Derivation(few.decoder, Multiples(few.decoder) if sizes == LETTERS else None)
+                return own.proved(few.repeat(own.form()), decoder)
+            except UserCodeError:
+                # layers that look equal do not do the same, or there is no form, for a reason with all its layers
+                pass
+        own = _Derivation(decoder, Multiples(decoder) if sizes == LETTERS else None)
+        return own.proved(own.form(), decoder)
 
 
 class Multiples:
@@ -92,7 +102,7 @@ class Multiples:
         factors = (self.times[HEADS],) if letter == KEYS and HEADS in self.times else FACTORS
         for factor in factors:
             try:
-                decoder = self._with({letter: factor, **({HEADS: factor} if letter == KEYS else {})})
+                decoder = self._with({letter: factor, **({HEADS: factor} if letter == KEYS else {})}, self._plain)
                 run = decoder.forward(FORWARD[0])
             except Exception:
                 # a model refuses sizes by any error; a letter that no factor enlarges is divided by no plan
@@ -106,17 +116,17 @@ class Multiples:
             return True
         return False
 
-    def _with(self, times: Mapping[str, int]) -> Decoder:
-        """Return the decoder with the fields of letters so many times as large; the width of a head stays."""
+    def _with(self, times: Mapping[str, int], plain: Decoder) -> Decoder:
+        """Return ``plain`` with the fields of letters so many times as large; the width of a head stays."""
         fields = {name: times[letter] * value for letter in times for name, value in self.numbers[letter].items()}
-        config = self._plain.module.config
+        config = plain.module.config
         if HEADS in times and "d_c" not in self.numbers:
             width = getattr(config, "head_dim", None)
             fields["head_dim"] = width or config.hidden_size // config.num_attention_heads
         if "d_r" in times and getattr(config, "head_dim", None) in self.numbers["d_r"].values():
             # what rotary positions turn
             fields["head_dim"] = times["d_r"] * config.head_dim
-        return self._plain.with_fields(fields)
+        return plain.with_fields(fields)
 
     def runs(self, at: Lengths) -> list[Observed]:
         """Return the run of each decoder at the first lengths of a pass."""
@@ -138,13 +148,13 @@ class Multiples:
         plain, *larger = (sum(one.weights[name].params for name in names) for one in (self._plain, *self._decoders))
         return self.parts(plain, larger)
 
-    def check(self, form: Ledger, at: Lengths) -> str:
-        """Return which letters a form has where the model has larger fields of all of them at once.
+    def check(self, form: Ledger, decoder: Decoder, at: Lengths) -> str:
+        """Return which letters the form of ``decoder`` has where that has larger fields of all of them at once.
 
         Raises UserCodeError, with the entry, where the count is another.
         """
         times = {letter: factor for letter, factor in self.times.items() if letter not in LATENTS}
-        _compare(scaled(form, times), self._with(times).forward(at), prices.PRICES)
+        _compare(scaled(form, times), self._with(times, decoder).forward(at), prices.PRICES)
         return ", ".join(f"{letter} x {factor}" for letter, factor in times.items())
 
 
@@ -160,12 +170,12 @@ class _Derivation:
         self._decoder, self._multiples = decoder, multiples
         self._windows, self._chunks, self._positions = decoder.windows, decoder.chunks, decoder.positions
         self._unpriced: dict[str, str] = {}
-        self._order = {path: place for place, (path, _) in enumerate(decoder.module.named_modules())}
+        self._order = order_of(decoder)
         self._beyond = BEYOND + max((*self._windows, *self._chunks), default=0)
 
     def form(self) -> ClosedForm:
-        """Return the proved closed form."""
-        decoder, longest = self._decoder, self._allowed(self._beyond)
+        """Return the closed form that the runs give."""
+        decoder = self._decoder
         chunked = [Lengths(2, self._allowed(2 * chunk + 3)) for chunk in self._chunks]
         forward, no_mask = self._with_masks(self._terms([decoder.forward(at) for at in (*FORWARD, *chunked)]))
         found = ClosedForm(
@@ -173,27 +183,51 @@ class _Derivation:
             forward=tuple(forward),
             windows=tuple(dict.fromkeys(size for term in forward if term.mask and (size := term.mask.width))),
             positions=self._positions,
-            weight_bytes=decoder.weight_bytes,
             no_mask=no_mask,
             unpriced=next(iter(self._unpriced.values()), ""),
-            notes=decoder.notes,
         )
-        places = [PROVED_FORWARD, Lengths(3, longest)]
+        if self._multiples:
+            found = replace(found, **self._results(self._places()))
+        try:
+            beyond = [Lengths(3, 1, self._allowed(window + 3)) for window in self._windows]
+            runs = [decoder.step(at) for at in (*STEPS, *beyond)]
+            return replace(found, step=tuple(self._terms(runs)), stored=tuple(self._stored(runs)))
+        except UserCodeError as error:
+            return replace(found, no_step=str(error))
+
+    def _places(self) -> list[Lengths]:
+        """Return the lengths of the forward passes that prove a form."""
+        return [PROVED_FORWARD, Lengths(3, self._allowed(self._beyond))]
+
+    def proved(self, found: ClosedForm, decoder: Decoder) -> ClosedForm:
+        """Return the form where it equals counts of ``decoder`` at other lengths, with equal layers written once.
+
+        Raises UserCodeError, with the entry, where it does not. A decoder that is another one has more layers.
+        """
+        is_other = decoder is not self._decoder
+        places = self._places()
         for at in places:
             _compare(found.of_tokens(at.B, at.T), decoder.forward(at), self._unpriced)
+        if is_other and not (self._has_masks(found, decoder) and _are_kept(found, decoder, places)):
+            raise UserCodeError("no closed form: layers differ in masks, or in what they keep")
         letters = ""
         if self._multiples:
             form = found.of_tokens(PROVED_FORWARD.B, PROVED_FORWARD.T)
-            letters = self._multiples.check(form, PROVED_FORWARD)
-            found = replace(found, **self._results(places))
+            letters = self._multiples.check(form, decoder, PROVED_FORWARD)
         try:
-            found, proved = self._with_step(found)
-            places += proved
+            places += self._prove_step(found, decoder)
         except UserCodeError as error:
-            found = replace(found, no_step=str(error))
-        found = replace(found, no_training=self._why_not_trained(found))
+            if is_other:
+                raise
+            found = replace(found, step=(), stored=(), no_step=str(error))
+        found = replace(
+            found,
+            no_training=_why_not_trained(found, decoder),
+            weight_bytes=decoder.weight_bytes,
+            notes=decoder.notes,
+        )
         lengths = ", ".join(map(str, places))
-        proof = f"{len(forward)} entries equal the count at {lengths}"
+        proof = f"{len(found.forward)} entries equal the count at {lengths}"
         if self._multiples:
             proof += f", and of the configuration with {letters}"
             found = _at_blocks(found)
@@ -209,16 +243,26 @@ class _Derivation:
             stored=tuple(one for one in step if isinstance(one, Stored)),
         )
 
-    def _with_step(self, form: ClosedForm) -> tuple[ClosedForm, list[Lengths]]:
-        """Return the form with that of a step, and where it was proved. Raises UserCodeError where there is none."""
-        decoder = self._decoder
-        beyond = [Lengths(3, 1, self._allowed(window + 3)) for window in self._windows]
-        runs = [decoder.step(at) for at in (*STEPS, *beyond)]
-        form = replace(form, step=tuple(self._terms(runs)), stored=tuple(self._stored(runs)))
+    def _prove_step(self, form: ClosedForm, decoder: Decoder) -> list[Lengths]:
+        """Return where the form of a step equals counts of ``decoder``. Raises UserCodeError where it does not."""
+        if form.no_step:
+            return []
         places = [PROVED_STEP, Lengths(2, 1, self._allowed(self._beyond + 8))]
         for at in places:
             _compare(form.of_step(at.B, at.T, at.n), decoder.step(at), self._unpriced)
-        return form, places
+        return places
+
+    def _has_masks(self, form: ClosedForm, decoder: Decoder) -> bool:
+        """Return whether the masks of a form leave the MACs that those of ``decoder`` do, where they are known."""
+        if form.no_mask:
+            return True
+        run = decoder.masked(self._masked_places()[-1])
+        return run.count.causal_macs == masked_terms(form.forward, run.at.B, run.at.T).macs
+
+    def _masked_places(self) -> list[Lengths]:
+        """Return the lengths of the passes that show masks."""
+        longest = self._allowed(BEYOND + max(self._windows, default=0))
+        return [Lengths(1, 13), Lengths(1, longest)]
 
     def _results(self, places: Sequence[Lengths]) -> dict[str, tuple[Term, ...]]:
         """Return what the forward pass of a training step keeps by field of a form; empty where it has no form.
@@ -227,14 +271,16 @@ class _Derivation:
         run with several.
         """
         several, alone = [at for at in places if at.B > 1], [at for at in places if at.B == 1]
-        found = self._kept(FORWARD)
-        if not self._are_kept(found, several):
+        form = ClosedForm("", (), results=self._kept(FORWARD))
+        if not _are_kept(form, self._decoder, several):
             return {}
-        if self._are_kept(found, alone):
-            return {"results": found}
-        of_one = self._kept([replace(at, B=1) for at in FORWARD])
+        if _are_kept(form, self._decoder, alone):
+            return {"results": form.results}
+        form = replace(form, results_of_one=self._kept([replace(at, B=1) for at in FORWARD]))
         later = [replace(at, B=1) for at in several]
-        return {"results": found, "results_of_one": of_one} if self._are_kept(of_one, [*alone, *later]) else {}
+        if not _are_kept(form, self._decoder, [*alone, *later]):
+            return {}
+        return {"results": form.results, "results_of_one": form.results_of_one}
 
     def _kept(self, points: Sequence[Lengths]) -> tuple[Term, ...]:
         """Return what runs at ``points`` keep, the results of a module one by one, or their sum; none without both."""
@@ -281,23 +327,6 @@ class _Derivation:
                     if number:
                         found.append(Term(path, RESULT, (*of, *power, Factor("j", int(number)))))
         return found
-
-    def _are_kept(self, terms: tuple[Term, ...], places: Sequence[Lengths]) -> bool:
-        """Return whether ``terms`` are what runs at ``places`` keep."""
-        form = ClosedForm("", (), results=terms)
-        for at in places:
-            kept = sum(item.dims["j"] for item in self._decoder.kept(at))
-            if sum(entry.size for entry in form.of_training(at.B, at.T)) != kept:
-                return False
-        return True
-
-    def _why_not_trained(self, form: ClosedForm) -> str:
-        """Return why a training step is not three forward passes; empty where it is."""
-        for at in (FORWARD[0], PROVED_FORWARD):
-            closed, counted = training_macs(form.of_tokens(at.B, at.T)), self._decoder.training_macs(at)
-            if closed != counted:
-                return f"a training step at {at} counts {counted:,} MACs, and three forward passes are {closed:,}"
-        return ""
 
     def _allowed(self, tokens: int) -> int:
         """Return a length that the model has positions for, one token left for a step."""
@@ -417,8 +446,7 @@ class _Derivation:
 
     def _with_masks(self, forward: Sequence[Term]) -> tuple[list[Term], str]:
         """Return the terms with the pairs that masks leave, or with none and the reason."""
-        longest = self._allowed(BEYOND + max(self._windows, default=0))
-        lengths = [Lengths(1, 13), Lengths(1, longest)]
+        lengths = self._masked_places()
         try:
             runs = []
             for at in lengths:
@@ -463,6 +491,25 @@ class _Derivation:
                 return one, ""
         pairs = ", ".join(f"{items[0].pairs[0]:,} of {items[0].pairs[1]:,}" for items in runs)
         return None, f"the mask of {path} leaves {pairs} pairs: neither causal nor a window of the file"
+
+
+def _are_kept(form: ClosedForm, decoder: Decoder, places: Sequence[Lengths]) -> bool:
+    """Return whether the results of a form are what runs of ``decoder`` keep at ``places``; where it has any."""
+    results = replace(form, forward=())
+    for at in places if form.results else ():
+        kept = sum(item.dims["j"] for item in decoder.kept(at))
+        if sum(entry.size for entry in results.of_training(at.B, at.T)) != kept:
+            return False
+    return True
+
+
+def _why_not_trained(form: ClosedForm, decoder: Decoder) -> str:
+    """Return why a training step is not three forward passes; empty where it is."""
+    for at in (FORWARD[0], PROVED_FORWARD):
+        closed, counted = training_macs(form.of_tokens(at.B, at.T)), decoder.training_macs(at)
+        if closed != counted:
+            return f"a training step at {at} counts {counted:,} MACs, and three forward passes are {closed:,}"
+    return ""
 
 
 def _aligned(runs: Sequence[Sequence[Item]]) -> list[tuple[Item, ...]]:

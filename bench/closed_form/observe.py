@@ -105,10 +105,13 @@ def _once(run: Callable[["Decoder", Lengths], Any]) -> Callable[["Decoder", Leng
 class Decoder:
     """A causal decoder of ``target``, a configuration, and its runs on meta, each of which is made once.
 
-    ``weights`` are its parameters by name, and ``weight_bytes`` their bytes.
+    ``weights`` are its parameters by name, and ``weight_bytes`` their bytes. ``base`` is the configuration of which
+    some fields were ``changed``, None where none were.
     """
 
     target: Target
+    base: Target | None = None
+    changed: Mapping[str, Any] = field(default_factory=dict)
     weights: dict[str, Weight] = field(default_factory=dict, init=False)
     weight_bytes: int = field(default=0, init=False)
     _runs: dict[tuple[str, Lengths], Any] = field(default_factory=dict, init=False)
@@ -135,17 +138,16 @@ class Decoder:
         """Sentences about how it was built."""
         return self._built.notes
 
-    def with_fields(self, fields: Mapping[str, int]) -> "Decoder":
+    def with_fields(self, fields: Mapping[str, Any]) -> "Decoder":
         """Return the decoder of the configuration with other values of some fields, whether its class names them."""
-        spec, names = self.target.spec, self.module.config.attribute_map
-        path = find_file(spec) if spec.startswith("hf:") else Path(spec)
-        data = json.loads(path.read_text("utf-8"))
-        data |= {names.get(name, name): value for name, value in fields.items()}
-        settings = {name: value for name, value in self.target.settings.items() if name not in fields}
+        base, names = self.base or self.target, self.module.config.attribute_map
+        path = find_file(base.spec) if base.spec.startswith("hf:") else Path(base.spec)
+        changed = {**self.changed, **{names.get(name, name): value for name, value in fields.items()}}
+        settings = {name: value for name, value in base.settings.items() if names.get(name, name) not in changed}
         with TemporaryDirectory() as folder:
             file = Path(folder) / "config.json"
-            file.write_text(json.dumps(data), "utf-8")
-            return Decoder(replace(self.target, spec=str(file), settings=settings))
+            file.write_text(json.dumps(json.loads(path.read_text("utf-8")) | changed), "utf-8")
+            return Decoder(replace(base, spec=str(file), settings=settings), base, changed)
 
     @cached_property
     def windows(self) -> tuple[int, ...]:
