@@ -15,7 +15,6 @@ they run before the count, run no module of the model and keep what they return.
 import inspect
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from numbers import Integral, Real
 from os import PathLike, fspath
 from typing import Any
@@ -290,6 +289,20 @@ def _made_from_sizes(args: Sequence[Any], kwargs: Mapping[str, Any], given: Any)
     return [leaf for leaf in tree_leaves((list(args), dict(kwargs))) if isinstance(leaf, Tensor)]
 
 
+def _runs(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], change: Callable) -> bool:
+    """Return whether a module runs with each tensor of its inputs changed."""
+    try:
+        record(module, *tree_map_only(Tensor, change, (tuple(args), dict(kwargs))))
+    except Exception:
+        return False
+    return True
+
+
+def _with_other_type(tensor: Tensor) -> Tensor:
+    """Return ids in place of numbers, and numbers in place of ids."""
+    return torch.zeros_like(tensor, dtype=torch.long if tensor.is_floating_point() else torch.float32)
+
+
 def _hint(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], made: Sequence[Tensor]) -> str:
     """Return what may be wrong with the inputs of a module that does not run on them; empty where nothing is seen.
 
@@ -299,11 +312,13 @@ def _hint(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], mad
     if made:
         sizes = [tuple(tensor.shape) for tensor in made]
         listed = ", ".join(f"{size} of {one.dtype}" for size, one in zip(sizes, made, strict=True))
-        batch = ""
-        with suppress(Exception):
-            record(module, *tree_map_only(Tensor, lambda tensor: tensor[None], (tuple(args), dict(kwargs))))
-            batch = f": the first number is the batch, without one {(1, *sizes[0])} is meant"
-        return f"the inputs were made from sizes, {listed}{batch}; dtypes are the types, ['long'] of ids"
+        advice = ""
+        if _runs(module, args, kwargs, lambda tensor: tensor[None]):
+            advice = f": the first number is the batch, without one {(1, *sizes[0])} is meant"
+        elif _runs(module, args, kwargs, _with_other_type):
+            types = [str(_with_other_type(tensor).dtype).removeprefix("torch.") for tensor in made]
+            advice = f": other types are meant, dtypes={types}"
+        return f"the inputs were made from sizes, {listed}{advice}"
     if isinstance(module, FunctionModule):
         # it may take anything
         return ""

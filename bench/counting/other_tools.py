@@ -35,6 +35,7 @@ ELSEWHERE = {
     "backward": "hc.count(model, x, backward=True) counts the gradients too",
     "compare": "headcount compare A B compares two, and hc.lock(model, x).check(path) one with a stored one",
     "latency": "headcount latency times a model",
+    "save": ".to_dataframe('modules').to_csv(path) writes its table",
     "peak_memory": "headcount count --columns peak_forward_bytes peak_training_bytes measures it",
 }
 """What has in place of a count what is not an attribute of it."""

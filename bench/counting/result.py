@@ -406,7 +406,9 @@ class Count:
         return self.modules or [ModuleRecord(path, "", params=own) for path, own in self.own_params.items()]
 
     def __getitem__(self, name: Any) -> Any:
-        """Raise TypeError, with what a module's numbers are called."""
+        """Raise TypeError, with what a module's numbers are called, and those of the whole count."""
+        if isinstance(name, int):
+            raise TypeError(f"a {type(self).__name__} is no pair: .macs and .params are its numbers")
         paths = [*self.by_module()]
         path = name if name in paths else next(iter(paths[1:]), "")
         near = "" if name in paths else did_you_mean(str(name), paths)

@@ -172,17 +172,33 @@ def test_failed_run_of_sizes_names_them():
         hc.count(torch.nn.BatchNorm2d(3), (3, 5, 7))
     assert str(caught.value).endswith(
         "; the inputs were made from sizes, (3, 5, 7) of torch.float32: the first number is the batch, without one "
-        "(1, 3, 5, 7) is meant; dtypes are the types, ['long'] of ids"
+        "(1, 3, 5, 7) is meant"
     )
     assert type(caught.value.__cause__) is ValueError
     with pytest.raises(ValueError, match="^expected 4D input[^;]*$"):
         hc.count(torch.nn.BatchNorm2d(3), torch.ones(3, 5, 7))
     # of several sizes behind each other too
     with pytest.raises(
-        ValueError, match=r"^RuntimeError: .*\(2, 3\) of torch.float32, \(2, 4\) of torch.float32; dtypes are"
+        ValueError, match=r"^RuntimeError: .*\(2, 3\) of torch.float32, \(2, 4\) of torch.float32$"
     ) as caught:
         hc.count(nn.Bilinear(3, 5, 7), (2, 3), (2, 4))
     assert "\n" not in str(caught.value) and isinstance(caught.value.__cause__, RuntimeError)
+
+
+class Gather(nn.Module):
+    def forward(self, ids):
+        return torch.eye(5)[ids] @ torch.ones(5, 3)
+
+
+@pytest.mark.parametrize("module, types", [(Gather(), "['int64']"), (nn.Linear(3, 5), None)])
+def test_types_are_advised_where_they_make_the_module_run(module, types):
+    error = str(_error_of(module, (2, 4)))
+    assert error.endswith(f": other types are meant, dtypes={types}") if types else "types are meant" not in error
+
+
+def test_count_is_no_pair():
+    with pytest.raises(TypeError, match="^a Count is no pair: .macs and .params are its numbers$"):
+        macs, params = hc.count(Net(), X)
 
 
 @pytest.mark.parametrize("module, size, batch_is_meant", [
@@ -665,7 +681,7 @@ def test_data_frame_of_modules():
         hc.count(Net(), X).to_dataframe("layers")
 
 
-@pytest.mark.parametrize("path", ["proj", "prooj", "", 0, slice(2)])
+@pytest.mark.parametrize("path", ["proj", "prooj", "", slice(2)])
 def test_count_by_a_path_names_what_has_it(path):
     counted = hc.count(Net(), X)
     with pytest.raises(TypeError, match=r"\.by_module\(\)\[.*\] are the MACs of a module, and .to_dataframe") as caught:
