@@ -139,7 +139,7 @@ def command(args: argparse.Namespace) -> Result:
         plot(args.plot, found.title, answer)
     rows = [*found.rows]
     number = f"{plural(len(rows), 'row')} of {len(answer.found):,} within the budget, of {answer.searched:,} candidates"
-    sentence = f"{number}; the first is {rows[0].target}."
+    sentence = f"{number}; the first by {NAMES[answer.ordered_by]} is {rows[0].target}."
     times = {row.target: row.expected_ms for row in rows if row.expected_ms is not None}
     if times:
         fastest = min(times, key=times.__getitem__)

@@ -28,6 +28,7 @@ from headcount.bench.result import Result, Table
 from headcount.bench.variants.variant import variants_with
 from headcount.formulas.conventions import TRAINING
 from headcount.formulas.published import own, tables
+from headcount.formulas.published.figures import QUANTITIES
 from headcount.formulas.published.tables import RULES
 from headcount.models.configs.presets import PRESETS
 from headcount.models.configs.suggest import choices
@@ -65,7 +66,7 @@ def parser(prog: str = PROG, names: str = "table", description: str = DESCRIPTIO
     add = out.add_argument_group("tables").add_argument
     add("--list", action="store_true", help="list tables, presets, counters, columns and rules")
     add("--params", action="store_true", help="also the vocabularies that fit the printed parameters")
-    others = ", ".join(rule for rule in RULES if rule not in TRAINING)
+    others = ", ".join(rule for rule in RULES if rule not in (*TRAINING, *QUANTITIES))
     text = f"in place of your file's: {others}, or one of --rules"
     add("--rule", dest="rule", metavar="RULE", choices=RULES, help=text)
     add("--find-rule", action="store_true", help="all rules by the number of rows of your file that they print")

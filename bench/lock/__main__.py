@@ -35,7 +35,9 @@ from headcount.bench.output.files import is_folder, write
 from headcount.bench.result import Result
 from headcount.bench.snapshot import file
 from headcount.bench.snapshot.difference import (
+    ELEMENTWISE,
     LIMITED,
+    MACS,
     contractions,
     equal,
     failures,
@@ -143,7 +145,7 @@ def command(args: argparse.Namespace) -> Result | str:
     found = []
     for old, request, _ in jobs:
         new = count(request, roots=roots)
-        # a percentage is of the locked count, which a written one is
+        # a percentage is of the locked count, which is the new one where it is written
         limits = {**((old and old.limits) or {}), **limits_at(old if old and args.check else new, dict(args.max))}
         found.append((old, replace(new, limits=limits)))
     if args.check:
@@ -272,10 +274,24 @@ def _write(counted: Sequence[Count], path: str | None, before: Mapping[str, Coun
         return file.text(*counted).removesuffix("\n")
     write(path, file.text(*counted))
     return "\n".join(
-        f"{start}{_totals(one)}, {plural(len(contractions(one)), 'contraction')} and "
-        f"{plural(len(one.parameters), 'parameter tensor')}{_change(before.get(one.label), one)}"
+        f"{start}{_totals(one)}, {_numbers(one)}{_limits(one)}{_change(before.get(one.label), one)}"
         for start, one in zip(_starts(path, counted), counted, strict=True)
     )
+
+
+def _numbers(count: Count) -> str:
+    """Return how many contractions and parameters a lock has."""
+    kinds = [quantity for quantity, _ in contractions(count)]
+    parts = [plural(kinds.count(MACS), "contraction")]
+    if apart := kinds.count(ELEMENTWISE):
+        parts.append(f"{plural(apart, 'elementwise product')} apart")
+    return f"{', '.join(parts)} and {plural(len(count.parameters), 'parameter tensor')}"
+
+
+def _limits(count: Count) -> str:
+    """Return the limits that a lock stores."""
+    most = [f"{value:,} {LIMITED[name]}" for name, value in (count.limits or {}).items()]
+    return f"; at most {' and '.join(most)}" if most else ""
 
 
 def _change(old: Count | None, new: Count) -> str:

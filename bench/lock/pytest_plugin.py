@@ -55,7 +55,7 @@ def macs_lock(request: pytest.FixtureRequest) -> Callable[..., "Lock"]:
 
     def check(module: Any, *inputs: Any, name: str = "", max: "Limits | None" = None, **options: Any) -> "Lock":
         __tracebackhide__ = True
-        from headcount.bench.lock.api import LockMissing, lock
+        from headcount.bench.lock.api import CostChanged, LockMissing, lock
 
         path = _lock_path(request.node, name)
         owner = request.config.stash.setdefault(_OWNERS, {}).setdefault(path, request.node.nodeid)
@@ -67,7 +67,11 @@ def macs_lock(request: pytest.FixtureRequest) -> Callable[..., "Lock"]:
             path.parent.mkdir(exist_ok=True)
             counted.write(path, max=max)
         elif path.exists():
-            counted.check(path, max=max)
+            try:
+                counted.check(path, max=max)
+            except CostChanged as error:
+                error.args = (f"{error}\n  pytest {OPTION} stores the new count",)
+                raise
         else:
             raise LockMissing(f"there is no lock {path}; pytest {OPTION} writes it")
         return counted

@@ -32,7 +32,8 @@ DEFAULT = ("params", "macs", "active_params")
 CONSTANT = ("params", "active_params")
 """Columns that no length changes."""
 RELEASED = "{}: as released, every head is computed; with form=ideal those that a token does not select are left out."
-"""What a table says of the targets that have an ideal form."""
+IDEAL = "{}: ideal, heads that a token does not select are left out; the released code computes every head."
+"""What a table says of the targets that have an ideal form, and of those that are in it."""
 
 
 @dataclass(frozen=True)
@@ -108,9 +109,10 @@ def table(
     first = Column("target", head, code=not args.names, wraps=16)
     title = f"{plural(len(args.target), 'target')}" + (f" by {' and '.join(varied)}" if varied else "")
     above = _notes(rows)
-    released = [row for row in rows if isinstance(row.case, Case) and row.case.ideal not in (None, row.case)]
-    if released:
-        above.append(RELEASED.format(_named(released)))
+    of_two_forms = [row for row in rows if isinstance(row.case, Case) and row.case.ideal is not None]
+    for form, is_ideal in ((RELEASED, False), (IDEAL, True)):
+        if named := [row for row in of_two_forms if (row.case.ideal == row.case) == is_ideal]:
+            above.append(form.format(_named(named)))
     above += _biases(rows)
     plain = Table("survey", title, [first, *at], rows, above=above, note_column="target")
     found = with_accounts(plain, names, given, with_ideal=False)

@@ -406,7 +406,9 @@ def _from_transformers(
 
 def _field_names(config: Any, prefix: str = "") -> set[str]:
     """Return the names of a configuration's fields, those of its parts with the part's name before a dot."""
-    names = {prefix + name for name in (*config.to_dict(), *config.attribute_map)}
+    # fields that a class reads and does not store, such as num_labels
+    made = [name for name, one in inspect.getmembers(type(config)) if isinstance(one, property) and one.fset]
+    names = {prefix + name for name in (*config.to_dict(), *config.attribute_map, *made)}
     for part in config.sub_configs:
         if getattr(config, part, None) is not None:
             names |= _field_names(getattr(config, part), f"{prefix}{part}.")

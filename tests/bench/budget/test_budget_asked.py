@@ -39,7 +39,7 @@ def test_budget_units(text):
     assert parse(f"{text}:{text}") == Bound(AMOUNTS[text], AMOUNTS[text])
 
 
-@pytest.mark.parametrize("text", ["", "7:", "1.", "7KB", "-7", "7 G", "1e9", "7:8:9", "\u0663G", "9" * 5001])
+@pytest.mark.parametrize("text", ["", "7:", "1.", "7mB", "-7", "7 G", "1e9", "7:8:9", "\u0663G", "9" * 5001])
 def test_malformed_budget_raises(text):
     with pytest.raises(UsageError, match="^malformed budget "):
         parse(text)

@@ -120,6 +120,12 @@ def test_wrong_configuration_raises(build, config, more, message):
     assert "\n" not in str(error.value) and not error.value.trace
 
 
+def test_field_that_a_class_only_reads_is_set(build):
+    config = {"model_type": "vit", "architectures": ["ViTForImageClassification"], **VISION, "num_labels": 7}
+    built = [build(config, lengths={}, fields=fields) for fields in ({}, {"num_labels": 11})]
+    assert [one.module.classifier.out_features for one in built] == [7, 11]
+
+
 def test_first_cause_of_a_failed_import_is_named(build, monkeypatch):
     def fail(*_):
         try:
