@@ -141,15 +141,21 @@ class MFU:
         self._check_length(seq_len)
         tokens, seconds = _above_0("tokens", tokens), float(_above_0("seconds", seconds))
         self.tokens, self.seconds = divide(self.tokens + tokens, 1), self.seconds + seconds
-        self.value = self._share(tokens, seconds, self.flops_per_token)
-        self.metrics = {
-            "mfu": self.value,
+        self.metrics = self._metrics(tokens, seconds)
+        self.value = self.metrics["mfu"]
+        return self.value
+
+    def _metrics(self, tokens: Any, seconds: float) -> dict[str, float]:
+        """Return the utilisation and the rates of ``tokens`` tokens in ``seconds``."""
+        share = self._share(tokens, seconds, self.flops_per_token)
+        found = {
+            "mfu": share,
             "tokens_per_s": float(tokens) / seconds,
-            "model_tflops_per_s": self.value * self.peak.flops_per_s / 1e12,
+            "model_tflops_per_s": share * self.peak.flops_per_s / 1e12,
         }
         if self.hardware_flops_per_token not in (None, self.flops_per_token):
-            self.metrics["hfu"] = self._share(tokens, seconds, self.hardware_flops_per_token)
-        return self.value
+            found["hfu"] = self._share(tokens, seconds, self.hardware_flops_per_token)
+        return found
 
     @contextmanager
     def step(self, tokens: int, seq_len: int | None = None) -> Iterator["MFU"]:
@@ -196,9 +202,10 @@ class MFU:
         return int(sequences * self._sequence_tokens)
 
     def hugging_face_callback(self) -> Any:
-        """Return a callback for transformers.Trainer that adds ``metrics`` to what it logs.
+        """Return a callback for transformers.Trainer that logs the metrics of the steps since the last log.
 
-        Tokens are those that Trainer counts (include_num_input_tokens_seen), else sequences as long as the sample's.
+        Tokens are those that Trainer counts (include_num_input_tokens_seen="all"), else those of full batches of
+        sequences as long as the sample's, also where the last batch of an epoch is smaller.
         Each process updates for its own device, so ``devices`` stays 1 in data parallel training. A logger that runs
         before it, as one of report_to, gets the metrics if the callback is the first of trainer.callback_handler.
         """
@@ -207,6 +214,9 @@ class MFU:
 
         class MFUCallback(import_module("transformers").TrainerCallback):
             """Updates after each optimizer step."""
+
+            def on_train_begin(self, args, state, control, **kwargs):
+                self.since = mfu.tokens, mfu.seconds
 
             def on_step_begin(self, args, state, control, **kwargs):
                 self.started, self.seen = _now(), state.num_input_tokens_seen
@@ -217,9 +227,13 @@ class MFU:
                 mfu.update(tokens or mfu._batch_tokens(sequences), _now() - self.started)
 
             def on_log(self, args, state, control, logs=None, **kwargs):
-                if logs and "loss" in logs:
-                    logs.update(mfu.metrics)
-                    state.log_history[-1].update(mfu.metrics)
+                tokens, seconds = mfu.tokens - self.since[0], mfu.seconds - self.since[1]
+                if logs and "loss" in logs and tokens:
+                    # the loss is the mean over these steps too
+                    metrics = mfu._metrics(tokens, seconds)
+                    logs.update(metrics)
+                    state.log_history[-1].update(metrics)
+                    self.since = mfu.tokens, mfu.seconds
 
         return MFUCallback()
 

@@ -628,6 +628,24 @@ def test_trainer_logs_utilisation(tmp_path, counts_tokens, monkeypatch):
         assert line["mfu"] == pytest.approx(line["tokens_per_s"] * (6 * N + 12 * L * h * d_h * T) / 312e12)
 
 
+def test_trainer_logs_the_steps_since_the_last_log(tmp_path, monkeypatch):
+    transformers = pytest.importorskip("transformers", reason="the optional extra hf is not installed")
+    pytest.importorskip("accelerate", reason="transformers.Trainer needs accelerate")
+    times = iter([0, 7, 10, 21, 30, 32, 40, 41])
+    monkeypatch.setattr("headcount.bench.mfu._now", lambda: float(next(times)))
+    model = llama()
+    mfu = hc.MFU(model, input_ids=torch.zeros(2, T, dtype=torch.long), peak=PEAK, rule="palm")
+    arguments = transformers.TrainingArguments(
+        output_dir=str(tmp_path), max_steps=4, per_device_train_batch_size=B, logging_steps=2, report_to=[],
+        save_strategy="no", use_cpu=True, disable_tqdm=True,
+    )  # fmt: skip
+    callbacks = [mfu.hugging_face_callback()]
+    trainer = transformers.Trainer(model=model, args=arguments, train_dataset=Batches(), callbacks=callbacks)
+    trainer.train()
+    logged = [line["tokens_per_s"] for line in trainer.state.log_history if "loss" in line]
+    assert logged == [2 * B * T / (7 + 11), 2 * B * T / (2 + 1)]
+
+
 @pytest.mark.parametrize("given", [N - 1, N + 1, 1000, 10**10])
 def test_active_params_that_a_run_shows_are_no_choice(count, given):
     with pytest.raises(UsageError, match=f"^active_params={given}: .* {N} parameters$"):
