@@ -226,8 +226,11 @@ def _has_other_units(figure: Figure, texts: Iterable[str]) -> bool:
 
 
 def _at_lengths(row: Row, figure: Figure, cases: Cases) -> Iterator[tuple[Attempt, Interval]]:
-    """Yield a cost by its rule at each of LENGTHS for which the model has positions; none where it has no length."""
-    if not figure.letters & {"work", "macs", "cache"} or cases(row, {}).length is None:
+    """Yield a cost by its rule at each of LENGTHS for which the model has positions.
+
+    None where it has no length, or where the table states that of the row.
+    """
+    if row.length or not figure.letters & {"work", "macs", "cache"} or cases(row, {}).length is None:
         return
     for size in LENGTHS:
         with suppress(ValueError):

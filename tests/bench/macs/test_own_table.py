@@ -1305,6 +1305,12 @@ def test_cache_at_another_length_is_explained(table):
     assert row["verdict"] == "explained" and "at T = 4,096 gives" in row["because"]
 
 
+def test_cache_at_another_length_than_that_of_the_head_is_not_explained(table):
+    text = csv_of(f"deepseek-v3,{2 * MLA * 4096}", header="model,KV cache (1000 tokens)")
+    (row,) = table(text, name="mine.csv")[1][0]["rows"]
+    assert row["verdict"] == "no rule found" and "T = " not in row["because"]
+
+
 def test_caches_of_configurations_are_counted(table, tmp_path):
     """That of a token without a length, and before a window is full."""
     stored = 2 * 2 * 2 * 6
