@@ -24,6 +24,8 @@ def derive(tmp_path, monkeypatch):
     def derive(kind, whole, sizes=""):
         given = config(kind)
         number = next((name for name in ("num_hidden_layers", "n_layer", "n_layers") if name in given), "num_layers")
+        if "attention_types" in given:
+            given["attention_types"] = [[["global", "local"], LAYERS // 2]]
         (tmp_path / "config.json").write_text(json.dumps({**given, number: LAYERS}))
         monkeypatch.setattr(derivation, "fewer_layers", (lambda _: None) if whole else fewer)
         observe._DECODERS.clear()
