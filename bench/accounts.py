@@ -300,8 +300,7 @@ def active_params(case: "Case | Count", given: Assumptions) -> int:
     found = case.ledger.active_params if isinstance(case, Case) else case.active_params
     if found is None:
         raise NoAccount(
-            "the run selects by value, so a token may not use every parameter; an integer active_params of the module "
-            "states them"
+            "the run selects by value, so a token may not use every parameter; model.active_params = N states them"
         )
     return found
 

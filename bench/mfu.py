@@ -117,7 +117,8 @@ class MFU:
         try:
             self.flops_per_token = flops_per_token(counted, model_rule(self.rule), **how)
         except ActiveParamsUnknown as error:
-            raise UsageError(f"{error}; or give {_unknown_of(counted, **how)}") from None
+            known_by = ", or ".join([f"pass {_unknown_of(counted, **how)}", *error.advice])
+            raise UsageError(error.reason, advice=[known_by]) from None
         self.hardware_flops_per_token: Size | None = None
         if model_rule(self.rule) != self.rule:
             self.hardware_flops_per_token = flops_per_token(counted, self.rule, **how)

@@ -54,8 +54,7 @@ def _naming_others(function: Callable[..., Size]) -> Callable[..., Size]:
             return function(case, rule, **options)
         except RuleRefused as error:
             others = _working(function, case, options)
-            hint = f"; choose from {', '.join(others)}" if others else ""
-            raise type(error)(f"{error}{hint}") from None
+            raise type(error)(*error.args, advice=[f"choose from {', '.join(others)}"] if others else ()) from None
 
     return call
 
@@ -215,8 +214,8 @@ def _module_flops(count: "Count", rule: Rule, tokens: int, active_params: int | 
         )
     if not active_params and any(term.of == "active_params" for term in terms):
         raise ActiveParamsUnknown(
-            f"rule {rule.name} needs the parameters that a token uses, which this run does not show, and an integer "
-            "active_params of the module states"
+            f"rule {rule.name} needs the parameters that a token uses, which this run does not show (set "
+            "model.active_params = N)"
         )
     products = module_ledger(count, active_params)
     if rule.pairs != "whole" and (why_not := _why_not_causal(count, products)):

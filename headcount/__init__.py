@@ -11,7 +11,8 @@
 
 Each name is imported at its first use, so that closed forms and presets need no torch. Each attention variant is
 an attribute too, its module of closed forms: ``mha``, ``moa`` and the others that ``dir`` lists. ``gqa`` and ``mqa``
-are ``mha`` with fewer key/value heads. Sizes that make no layer raise ValueError.
+are ``mha`` with fewer key/value heads. Sizes that make no layer raise ValueError, wrong usage UsageError, operations
+without a rule UnsupportedError, a changed cost CostChanged, a package or device that is not there EnvironmentMissing.
 """
 
 from importlib import import_module
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
     from headcount.bench.api.count import count_macs as count
     from headcount.bench.api.count import count_macs as count_macs
     from headcount.bench.api.summary import summary
-    from headcount.bench.lock.api import lock
+    from headcount.bench.contractions.classify import UnsupportedError
+    from headcount.bench.errors import EnvironmentMissing, UsageError
+    from headcount.bench.lock.api import CostChanged, lock
     from headcount.bench.mfu import MFU
     from headcount.formulas import aggregated as aggregated
     from headcount.formulas import mae as mae
@@ -42,7 +45,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 __all__ = [
-    "MFU", "assert_macs", "build", "convert", "count", "count_macs", "load_hugging_face", "lock", "preset", "summary",
+    "CostChanged", "EnvironmentMissing", "MFU", "UnsupportedError", "UsageError", "assert_macs", "build", "convert",
+    "count", "count_macs", "load_hugging_face", "lock", "preset", "summary",
 ]  # fmt: skip
 
 _bench = Path(__file__).with_name("bench")
@@ -54,7 +58,11 @@ if CHECKOUT:
     __path__.insert(0, str(CHECKOUT))
 
 _HOMES = {
+    "CostChanged": "bench.lock.api:CostChanged",
+    "EnvironmentMissing": "bench.errors:EnvironmentMissing",
     "MFU": "bench.mfu:MFU",
+    "UnsupportedError": "bench.contractions.classify:UnsupportedError",
+    "UsageError": "bench.errors:UsageError",
     "assert_macs": "bench.api.assertions:assert_macs",
     "build": "models.build:build",
     "convert": "models.convert:convert",

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +27,7 @@ from headcount.bench.result import Result, Table, format_macs
 from headcount.bench.snapshot import difference
 from headcount.bench.snapshot import tables as snapshot
 from headcount.bench.targets.target import TARGET, add_target_options, has_plans, parse_target
+from headcount.bench.training_flops import RuleRefused
 from headcount.formulas.plan import GRAMMAR, Plan
 from headcount.formulas.plan import parse as parse_plan
 from headcount.formulas.rank import BYTES, INDEX, PARAMETER, REDUCTION
@@ -189,7 +191,7 @@ def _in_sides(texts: Sequence[str]) -> str:
 
 
 def _rules(args: argparse.Namespace) -> Result:
-    """Return the training FLOPs of one model by several rules; of a preset by two their differences by entry."""
+    """Return the training FLOPs of one model by several rules; of a preset by two of them also differences by entry."""
     if len(args.models) != 1:
         raise UsageError(ONE_OR_TWO)
     if len(args.rules) < 2:
@@ -201,9 +203,11 @@ def _rules(args: argparse.Namespace) -> Result:
         return entries.rule_totals(count(target), target.name, args.rules)
     refuse(args, ("input", "dtype"), "--rules of a preset")
     case = Case.of(target.spec, target.settings, target.lengths, called=text)
-    if len(args.rules) > 2:
-        return entries.rule_totals(case, case.name, args.rules)
-    return entries.compare_rules(case, args.rules)
+    if len(args.rules) == 2:
+        # where one of them is refused, the totals show the other
+        with suppress(RuleRefused):
+            return entries.compare_rules(case, args.rules)
+    return entries.rule_totals(case, case.name, args.rules)
 
 
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:

@@ -211,8 +211,8 @@ def table(count: "Count", notes: Sequence[str], depth: int | None) -> Table[Modu
         below.insert(list(totals).index("Bytes of weights") + 1, weights_by_type(count.params))
     if count.active_params is None:
         below.append(
-            "Active params are not known: the run selects by value, so a token may not use every parameter; an integer "
-            "active_params of the module states them."
+            "Active params are not known: the run selects by value, so a token may not use every parameter; "
+            "set model.active_params = N."
         )
     below += [f"Did not run: {', '.join(path or MODEL for path in uncalled)}"] if uncalled else []
     columns = columns_of(ModuleRow)

@@ -6,11 +6,11 @@ from fractions import Fraction
 from functools import partial
 
 from headcount.bench.case import Case, describe_input
-from headcount.bench.column import Column, macs_column, params_column
+from headcount.bench.column import DASH, Column, macs_column, params_column
 from headcount.bench.counting.result import Count
 from headcount.bench.env import peak_memory
 from headcount.bench.result import Result, Row, Table, columns_of, format_macs, shown
-from headcount.bench.training_flops import find_rule, flops_per_token, tokens_of
+from headcount.bench.training_flops import RuleRefused, find_rule, flops_per_token, tokens_of
 from headcount.formulas.conventions import CONVENTIONS, Rule
 from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger, divide
 from headcount.formulas.summary import sizes
@@ -153,22 +153,41 @@ def _about(rule: Rule) -> str:
 
 @dataclass(frozen=True)
 class RuleTotal(Row):
-    """FLOPs per token of a training step of a whole model by a rule, and their ratio to those of the first rule."""
+    """FLOPs per token of a training step of a whole model by a rule, and their ratio to those of the first rule.
+
+    Both are None where the rule does not apply to the model.
+    """
 
     rule: str = shown(Column, "rule")
-    flops: int | Fraction = shown(Column, "FLOPs\nper token", unit="FLOPs", kind="int", of="FLOPs", priority=0)
-    ratio: Fraction = shown(Column, "of the\nfirst", kind="fixed", digits=4)
+    flops: int | Fraction | None = shown(Column, "FLOPs\nper token", unit="FLOPs", kind="int", of="FLOPs", priority=0)
+    ratio: Fraction | None = shown(Column, "of the\nfirst", kind="fixed", digits=4)
 
 
 def rule_totals(model: Case | Count, name: str, names: Sequence[str]) -> Result:
-    """Return the FLOPs per token of the model called ``name`` by the rules ``names``.
+    """Return the FLOPs per token of the model called ``name`` by the rules ``names``; a dash where one does not apply.
 
-    Raises UsageError where a rule does not apply to it.
+    Raises UsageError where none does.
     """
     rules = [find_rule(one, model) for one in dict.fromkeys(names)]
-    flops = [flops_per_token(model, rule) for rule in rules]
-    rows = [RuleTotal(rule.name, size, Fraction(size) / flops[0]) for rule, size in zip(rules, flops, strict=True)]
+    flops: dict[Rule, int | Fraction] = {}
+    refused: dict[Rule, RuleRefused] = {}
+    for rule in rules:
+        try:
+            flops[rule] = flops_per_token(model, rule)
+        except RuleRefused as error:
+            refused[rule] = error
+    if not flops:
+        raise refused[rules[0]]
+    first, *_ = flops.values()
+    rows = [
+        RuleTotal(rule.name, flops[rule], Fraction(flops[rule]) / first)
+        if rule in flops
+        else RuleTotal(rule.name, None, None)
+        for rule in rules
+    ]
     given = describe_input(model.lengths) if isinstance(model, Case) else "; ".join(model.inputs)
-    notes = [f"Input: {given}. FLOPs per token of a training step, forward and backward.", *map(_about, rules)]
+    notes = [f"Input: {given}. FLOPs per token of a training step, forward and backward.", *map(_about, flops)]
+    notes += [f"{DASH}: {error.reason}." for error in refused.values()]
     title, columns = f"{name}: rules of training", columns_of(RuleTotal)
-    return _result(Table("rules", title, columns, rows, notes, facts={"model": name}), name, rules, flops)
+    table = Table("rules", title, columns, rows, notes, facts={"model": name})
+    return _result(table, name, [*flops], [*flops.values()])

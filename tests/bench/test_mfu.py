@@ -364,7 +364,7 @@ def test_frozen_weights_of_a_mixture(frozen, trainable):
         assert " and active_trainable_params=N" in str(caught.value)
         frozen_params = sum(one.numel() for one in model.parameters()) - every
         bounds = f"{max(0, active - frozen_params)} to {min(active, every)}$"
-        with pytest.raises(UsageError, match=f"or give active_trainable_params=N, .*, {bounds}") as caught:
+        with pytest.raises(UsageError, match=f"; pass active_trainable_params=N, .*, {bounds}") as caught:
             hc.MFU(model, x, peak=PEAK, rule=rule, active_params=active)
         assert "give active_params" not in str(caught.value)
 
@@ -397,7 +397,7 @@ def test_run_that_shows_active_weights_has_the_frozen_ones(frozen):
         return
     for one in partly:
         one.requires_grad_(False)
-    with pytest.raises(UsageError, match="^rule palm of frozen weights .* or give active_trainable_params=N"):
+    with pytest.raises(UsageError, match="^rule palm of frozen weights .*; pass active_trainable_params=N"):
         hc.MFU(hc.count(model, ids), peak=PEAK)
 
 
@@ -706,7 +706,7 @@ def test_loop_that_leaves_tokens_out_has_no_number():
             # one token has no expert
             return super().forward(x[:, 1:])
 
-    with pytest.raises(UsageError, match="or give active_params=N$"):
+    with pytest.raises(UsageError, match="; pass active_params=N, or choose from"):
         hc.MFU(Part(4, 2, 6), torch.rand(1, 64, 6), peak=PEAK, rule="6n")
 
 

@@ -113,7 +113,7 @@ COUNTS = [
     ("convert s=1 r=1", 2, ["PRESET s=16 r=8"]),
     ("table gpt3-d1 --columns kv_bytes", 2, ["--columns", "gpt3-d1"]),
     ("compare transformer-base --rules palm 6n", 2, ["transformer-base", "src_len"]),
-    ("compare mlm-transformer --rules palm maxtext", 2, ["maxtext", "not causal", "palm"]),
+    ("compare mlm-transformer --rules deepseek_causal maxtext", 2, ["deepseek_causal", "not causal", "palm"]),
     ("audit away.py:make", 2, ["away.py"]),
     ("audit model.py:gone", 2, ["model.py", "gone"]),
     ("count model.py:make --set width=3", 2, ["model.py:make", "width"]),

@@ -62,8 +62,8 @@ def test_closed_forms_import_no_heavy_package():
 
 def test_public_names():
     assert sorted(hc.__all__) == [
-        "MFU", "assert_macs", "build", "convert", "count", "count_macs", "load_hugging_face", "lock", "preset",
-        "summary",
+        "CostChanged", "EnvironmentMissing", "MFU", "UnsupportedError", "UsageError", "assert_macs", "build", "convert",
+        "count", "count_macs", "load_hugging_face", "lock", "preset", "summary",
     ]  # fmt: skip
     assert dir(hc) == sorted({*hc.__all__, *VARIANTS, "gqa", "mqa"})
     for name in dir(hc):

@@ -86,3 +86,19 @@ def test_several_rules_of_a_preset(tables):
     flops = {row["rule"]: row["flops"] for row in tables(*argv)["rules"]}
     assert [*flops] == ["palm", "6n", "megatron_model"]
     assert (flops["palm"], flops["6n"]) == (PALM, 6 * N)
+
+
+@pytest.mark.parametrize("rules", [("maxtext", "palm"), ("6n", "deepseek_causal", "palm", "maxtext")], ids=" ".join)
+def test_rule_that_does_not_apply_is_a_dash(command, tables, rules):
+    # a model without causal attention has no causal pairs
+    argv = ["compare", "mlm-transformer", "--rules", *rules]
+    flops = {row["rule"]: row["flops"] for row in tables(*argv)["rules"]}
+    assert [*flops] == [*rules]
+    assert {rule for rule, size in flops.items() if size is None} == {*rules} & {"maxtext", "deepseek_causal"}
+    _, out, _ = command(*argv)
+    assert "–: rule maxtext counts causal pairs, and mlm-transformer is not causal." in out
+
+
+def test_rules_none_of_which_applies_are_refused(command):
+    code, _, err = command("compare", "mlm-transformer", "--rules", "maxtext", "deepseek_causal")
+    assert code == 2 and "rule maxtext counts causal pairs" in err and "choose from 6n" in err
