@@ -32,9 +32,9 @@ def _column(cells: Sequence[Judged]) -> str:
     for digits in dict.fromkeys(cell.digits for cell in cells if cell.digits):
         named = [_named(cell) for cell in cells if cell.digits == digits]
         parts.append(f"{shortened(named, ', ')} {DIGITS.get(digits, digits)}")
-    explained = [cell for cell in cells if cell.verdict.startswith("explained")]
-    if others := [_named(cell) for cell in explained if not (cell.holds or cell.digits)]:
-        parts.append(f"{shortened(others, ', ')} by another rule, unit or length")
+    for by in dict.fromkeys(cell.by for cell in cells if cell.by):
+        named = [_named(cell) for cell in cells if cell.by == by]
+        parts.append(f"{shortened(named, ', ')} printed by {by}")
     # all of them: a wrong number that is left out seems right
     wrong = [f"{_named(cell)} should be {cell.instead}" for cell in cells if cell.instead]
     return "; ".join(", ".join(one) for one in (parts, wrong) if one)

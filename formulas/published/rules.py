@@ -167,8 +167,8 @@ def prints_anyhow(figure: Figure, value: Interval, text: str) -> bool:
 
 def try_rules(
     row: Row, figure: Figure, value: Interval, cases: Cases, why_not: Applies, held: str = ""
-) -> tuple[str, str]:
-    """Return the verdict on a cell of which its rule gives ``value``, and each single change tried.
+) -> tuple[list[Attempt], str]:
+    """Return the single changes that print a cell of which its rule gives ``value``, and in words what was tried.
 
     A cost by the same rule in another unit may also be printed with other digits than those of the column. ``held``
     are the words for what the column holds, which ``figure`` then is, in place of its own cost.
@@ -188,14 +188,14 @@ def try_rules(
     by_rule = f"{held} {figure.format(value, printed)}" if held else f"by the rule {figure.format(value, printed)}"
     if prints:
         shown = " and ".join(
-            f"{words_of(one, figure)} {in_words(one.figure, found, printed, digits)}" for one, found, digits in prints
+            f"{_words_of(one, figure)} {in_words(one.figure, found, printed, digits)}" for one, found, digits in prints
         )
-        return "explained", f"{by_rule}; {shown}"
+        return [one for one, _, _ in prints], f"{by_rule}; {shown}"
     shown = ", ".join(f"{one.name} {one.figure.format(found, printed)}" for one, found in changed)
     lengths = f", nor is it printed at T = {LENGTHS[0]}, {LENGTHS[1]}, … {LENGTHS[-1]:,}" if longer else ""
     ratio = significant(value.low / figure.scale / number(printed))
     off = f"{by_rule}, {ratio} times" if held else f"the rule gives {ratio} times"
-    return "no rule found", f"{off} the printed number; no rule tried prints it: {shown}{lengths}"
+    return [], f"{off} the printed number; no rule tried prints it: {shown}{lengths}"
 
 
 def in_words(figure: Figure, value: Interval, printed: str, digits: str) -> str:
@@ -203,12 +203,15 @@ def in_words(figure: Figure, value: Interval, printed: str, digits: str) -> str:
     return f"{figure.format(value, printed)} prints {printed} {digits}" if digits else figure.format(value, printed)
 
 
-def words_of(one: Attempt, figure: Figure) -> str:
-    """Return the words before the number of an attempt that prints a cell."""
+def is_other_cost(one: Attempt, figure: Figure) -> bool:
+    """Return whether an attempt is the own rule of ``figure`` for another cost than the one of its head."""
     has_head = one.figure.quantity in {*FORWARD_COSTS, *CACHES} and one.change in _units(figure)
-    if has_head and one.rule == figure.rule:
-        return f"the column headed {figure.head} holds{one.change},"
-    return f"{one.name} gives"
+    return has_head and one.rule == figure.rule
+
+
+def _words_of(one: Attempt, figure: Figure) -> str:
+    """Return the words before the number of an attempt that prints a cell."""
+    return f"this number holds{one.change}," if is_other_cost(one, figure) else f"{one.name} gives"
 
 
 def _at_other_rules(row: Row, figure: Figure, cases: Cases, why_not: Applies) -> Iterator[tuple[Attempt, Interval]]:

@@ -23,7 +23,15 @@ from headcount.formulas.published.figures import (
 )
 from headcount.formulas.published.impossible import PrintedRow, no_common_rule
 from headcount.formulas.published.rounding import LARGEST, Interval, fixed, number, read
-from headcount.formulas.published.rules import Applies, Attempt, find_held, in_words, prints_anyhow, try_rules, words_of
+from headcount.formulas.published.rules import (
+    Applies,
+    Attempt,
+    find_held,
+    in_words,
+    is_other_cost,
+    prints_anyhow,
+    try_rules,
+)
 from headcount.formulas.published.tables import Fit, PublishedTable
 
 VERDICTS = (
@@ -46,6 +54,7 @@ class Judged:
             where it prints that one beside others; empty where another rule or length prints it.
         digits: how it is printed where its digits are others than those of the column, in words.
         instead: the number that should be printed where no rule prints this one, or it is of another cost than others.
+        by: the other rule, unit or length that prints it, in words.
     """
 
     row: Row
@@ -57,6 +66,7 @@ class Judged:
     holds: str = ""
     digits: str = ""
     instead: str = ""
+    by: str = ""
 
     @property
     def expected(self) -> str:
@@ -193,7 +203,11 @@ def _with_verdict(
         return replace(cell, verdict=f"explained{fitted}", because=_join(because, typed.get("because", "")))
     words = before = ""
     if held:
-        words = words_of(held, figure)
+        words = (
+            f"the column headed {figure.head} holds{held.change},"
+            if is_other_cost(held, figure)
+            else f"{held.name} gives"
+        )
         before = f"by the rule {figure.format(value, printed)}; {words} "
         figure = replace(held.figure, truncated=figure.truncated)
         value = evaluate(row, figure, cases)
@@ -211,19 +225,22 @@ def _with_verdict(
         because = f"{cell.figure.head}, as headed; {words} {figure.format(value, printed)} in this row"
         return found("explained", because, holds=cell.figure.head, instead=instead)
     if other := figure.in_other_unit(value, printed):
-        return found("explained", f"{before}{other} with another unit", instead=other)
+        return found("explained", f"{before}{other} with another unit", instead=other, by="another unit")
     # a wrong number that is nearer to the own cost of its column may hold either
     is_nearer = held and _times(value, printed, figure) < _times(cell.value, printed, figure)
     more = {"instead": instead, "holds": held.change.strip() if held and is_nearer else ""}
     if contradiction:
         return found("not reproducible", contradiction, **more)
-    verdict, because = try_rules(row, figure, value, cases, why_not, words)
-    if verdict != "no rule found":
-        return found(verdict, because)
+    changes, because = try_rules(row, figure, value, cases, why_not, words)
+    if changes:
+        first = changes[0]
+        if is_other_cost(first, figure):
+            return found("explained", because, holds=first.change.strip(), instead=instead)
+        return found("explained", because, by=" or ".join(one.name for one in changes))
     up = figure.other_digits(value, printed, is_up=True)
     whole = f"a column counts as rounded up only where all its numbers are, {MIN_WHOLE} or more"
     shown = f"{in_words(figure, value, printed, up)}, but {whole}"
-    return found(verdict, because, shown if up else "", **more)
+    return found("no rule found", because, shown if up else "", **more)
 
 
 def _times(value: Interval, printed: str, figure: Figure) -> Fraction:

@@ -366,7 +366,7 @@ def test_frozen_weights_of_a_mixture(frozen, trainable):
         bounds = f"{max(0, active - frozen_params)} to {min(active, every)}$"
         with pytest.raises(UsageError, match=f"; pass active_trainable_params=N, .*, {bounds}") as caught:
             hc.MFU(model, x, peak=PEAK, rule=rule, active_params=active)
-        assert "give active_params" not in str(caught.value)
+        assert "pass active_params" not in str(caught.value)
 
 
 @pytest.mark.parametrize("frozen", ["experts", "attn", "mlp.gate", "embed"])

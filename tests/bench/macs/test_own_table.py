@@ -80,7 +80,7 @@ def test_verdicts_of_the_example(table):
     ]
     because = {key: row["because"] for key, row in cells(sections).items()}
     assert because["llama3-8b", "MACs"].startswith(
-        "by the rule 16.47T; the column headed MACs holds FLOPs, 32.94T; the published column"
+        "by the rule 16.47T; this number holds FLOPs, 32.94T; the published column"
     )
     assert "exact at T = 512 gives 3.709T" in because["mistral-7b", "MACs"]
     # 7.2417 / 2.7
@@ -994,6 +994,18 @@ def test_review_says_what_each_column_holds(table):
     )
     text = csv_of(*lines, header="name,target,flops,params")
     assert table(text, name="mine.csv")[1][0]["below"][-1] == expected
+
+
+def test_review_names_single_numbers_of_another_cost_or_length(table):
+    # of four numbers under MACs one is twice too large, and one of another length
+    doubled = rounded(2 * macs_at(BOTH[2]))
+    numbers = [*((n, rounded(macs_at(n))) for n in BOTH[:2]), (BOTH[2], doubled), (BOTH[3], rounded(macs_at(512)))]
+    _, sections, _ = answer = table(flops_column(*numbers, head="macs"), name="mine.csv")
+    assert verdicts(answer) == ["reproduced"] * 2 + ["explained"] * 2
+    assert sections[0]["below"][-1] == (
+        f"For a review: MACs: 2 of 4 reproduced, 1 of 4 holds FLOPs, {rounded(macs_at(512))} (llama2-7b,T={BOTH[3]}) "
+        f"printed by exact at T = 512; {doubled} (llama2-7b,T={BOTH[2]}) should be {rounded(macs_at(BOTH[2]))}."
+    )
 
 
 # of all weights, and of those but the table of embeddings
