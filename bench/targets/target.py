@@ -118,7 +118,8 @@ def parse_input(text: str) -> tuple[str, list[int] | Values, str | None]:
         elif equals and not name.isidentifier():
             raise ValueError
         else:
-            found = [parse_int(size) for size in sizes.split(",")] if sizes else []
+            # tables print sizes as 1x3x224x224
+            found = [parse_int(size) for size in re.split("[,x×]", sizes)] if sizes else []
             if min(found, default=1) < 1:
                 raise ValueError
     except (ValueError, RecursionError):

@@ -60,6 +60,11 @@ def test_inputs_have_names_positions_and_types():
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("text", ["1x3x224x224", "image=1×3×224×224:half"])
+def test_sizes_as_tables_print_them(text):
+    assert parse_input(text)[1] == [1, 3, 224, 224]
+
+
 def test_types_have_short_names():
     found = parse_inputs(["2:bf16", "x=3:fp16", "y=[1]:fp32", "z=1:fp64"])
     assert [one.dtype for one in found.values()] == [torch.bfloat16, torch.float16, torch.float32, torch.float64]
