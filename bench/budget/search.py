@@ -343,8 +343,8 @@ def _notes(args: Namespace, answer: Answer, timed: bool, target: Case | None) ->
     if answer.has_more and not args.sort:
         letter = answer.compared
         chosen = (
-            f" There are more such rows: the best of each {letter} is printed, then the second best of each {letter}, "
-            f"up to --limit {args.limit}; --sort NAME prints the first by one cost instead."
+            f" Of more rows than --limit {args.limit} the best of each {letter} are printed; --sort NAME prints the "
+            "first by one cost instead."
         )
     reason = no_cache(host)
     cached = "" if is_layer(host.spec) else " of every decoding attention"
@@ -358,9 +358,9 @@ def _notes(args: Namespace, answer: Answer, timed: bool, target: Case | None) ->
         f"{where}, input: {describe_input(host.example.lengths)}. Searched: {'; '.join(sizes)}; "
         f"{', '.join(conditions)}: {answer.searched:,} candidates, {len(answer.found):,} within the "
         "budget. --range and --all-integers try other sizes.",
-        f"Nothing that was searched is better than a row in one cost{timed_too} without being worse in another "
+        f"Pareto front: no other sizes are better than a row in one cost{timed_too} without being worse in another "
         f"({better}).{near}{chosen} Best first, by {NAMES[answer.ordered_by]}.",
-        f"{cache} headcount count, fit and latency --estimate take each row as printed.",
+        cache,
         *_time_notes(args, answer, timed),
     ]
 

@@ -1,5 +1,7 @@
 """Blocks of the cards that ``--on`` and ``--peak`` name: rates, memory, and where each figure was read."""
 
+from collections.abc import Mapping
+
 from headcount.bench.column import DASH
 from headcount.bench.hardware import HARDWARE, SOURCES
 from headcount.reports import document
@@ -20,14 +22,35 @@ def rates(facts: Facts) -> str:
     rows = [
         {
             "card": one.name,
-            "TFLOP/s": ", ".join(f"{dtype} {rate:g}" for dtype, rate in one.tflops.items()),
-            "GB/s": f"{one.bytes_per_s / 1e9:g}",
-            "memory, GB": DASH if one.memory_bytes is None else f"{one.memory_bytes / 1e9:.6g}",
-            "read in": "; ".join(f"{key}: {', '.join(map(_figure, figures))}" for key, figures in one.read.items()),
+            "bf16, fp16": _sixteen_bits(one.tflops),
+            **{dtype: _number(one.tflops.get(dtype)) for dtype in ("fp8", "tf32", "fp32", "fp64")},
+            "GB/s": _number(one.bytes_per_s / 1e9),
+            "GB": DASH if one.memory_bytes is None else f"{one.memory_bytes / 1e9:.6g}",
         }
         for one in HARDWARE.values()
     ]
-    return document.records(rows)
+    right = {"align": "right"}
+    return document.records(rows, {key: right for key in rows[0] if key != "card"})
+
+
+def _number(rate: float | None) -> str:
+    return DASH if rate is None else f"{rate:g}"
+
+
+def _sixteen_bits(tflops: Mapping[str, float]) -> str:
+    """Return the rate of both types of 16 bits, or that of the one type that a card has, with its name."""
+    rates = {dtype: tflops[dtype] for dtype in ("bf16", "fp16") if dtype in tflops}
+    same = len(rates) == 2 and len({*rates.values()}) == 1
+    return _number(rates["bf16"]) if same else ", ".join(f"{dtype} {rate:g}" for dtype, rate in rates.items()) or DASH
+
+
+def read(facts: Facts) -> str:
+    """Return for each card the documents in which its figures were read."""
+    lines = []
+    for one in HARDWARE.values():
+        parts = [f"*{key}*: {', '.join(map(_figure, figures))}" for key, figures in one.read.items()]
+        lines.append(f"- {one.name}. {'; '.join(parts)}.")
+    return "\n".join(lines)
 
 
 def places(facts: Facts) -> str:

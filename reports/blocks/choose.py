@@ -1,6 +1,7 @@
 """Blocks of choosing an attention and its sizes: cost, cache, memory and decoding, and searches under a budget."""
 
 from collections.abc import Sequence
+from itertools import groupby
 from math import ceil
 from typing import Any
 
@@ -49,6 +50,24 @@ def reading(facts: Facts) -> dict[str, Any]:
         "least": least["kv_token_bytes"],
         "least_layer": least["layer"],
     }
+
+
+def cheapest(facts: Facts) -> str:
+    """Return the layer with the fewest MACs by length, of all and of those that run as they are counted."""
+    ratios = plots.cost_data(facts)
+    runs = {name: ratio for name, ratio in ratios.items() if not name.endswith(plots.IDEAL)}
+    return f"{_fewest(ratios)}. Of the layers that run as they are counted it is {_fewest(runs)}."
+
+
+def _fewest(ratios: dict[str, list[float]]) -> str:
+    """Return the layer with the smallest ratio for each span of lengths, with its ratios at both ends."""
+    names = [min(ratios, key=lambda name: ratios[name][place]) for place in range(len(plots.LENGTHS))]
+    spans = []
+    for name, places in groupby(range(len(names)), key=names.__getitem__):
+        first, *_, last = [*places] * 2
+        at = f"{plots.LENGTHS[first]:,} to {plots.LENGTHS[last]:,}" if first < last else f"{plots.LENGTHS[first]:,}"
+        spans.append(f"{name} at T = {at} ({ratios[name][first]:.2f} to {ratios[name][last]:.2f} times MHA)")
+    return ", then ".join(spans)
 
 
 def translation_models(facts: Facts) -> str:

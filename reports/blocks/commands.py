@@ -23,11 +23,24 @@ def make(heads=2, width=6):
     return nn.MultiheadAttention(heads * width, heads), inputs
 """
 """The content of model.py in the folder where the commands of guides run."""
+OWN_TABLE = """\
+Model,Params (M),MACs (G)
+"llama3-8b,T=1024",8030,7960
+"gpt3-175b,T=2048",175000,359000
+dit-b4,131,5.6
+"""
+"""The content of mypaper.csv there."""
+FILES = {"model.py": MODULE, "mypaper.csv": OWN_TABLE}
 
 
 def module(facts: Facts) -> str:
     """Return the code of model.py."""
     return f"```python\n{MODULE}```"
+
+
+def own_table(facts: Facts) -> str:
+    """Return the content of mypaper.csv."""
+    return f"```csv\n{OWN_TABLE}```"
 
 
 def output(facts: Facts, commands: str) -> str:
@@ -44,7 +57,7 @@ def _console(facts: Facts, commands: str, code: int) -> str:
     """Raise Disagreement where the last command exits with another code than ``code``, or another one not with 0."""
     lines = []
     words = commands.split("; ")
-    for command, printed in zip(words, facts.result(counting.outputs, words, code, {"model.py": MODULE}), strict=True):
+    for command, printed in zip(words, facts.result(counting.outputs, words, code, FILES), strict=True):
         lines += [f"$ {command}", *printed]
     return "\n".join(["```console", *lines, "```"])
 

@@ -31,6 +31,30 @@ def numbers(facts: Facts) -> dict[str, Any]:
     }
 
 
+EXAMPLES = (
+    "llama", "mixtral", "qwen3_moe", "deepseek_v3", "gpt2", "bert", "whisper", "FluxTransformer2DModel",
+    "convit_base", "vit_b_16", "resnet50",
+)  # fmt: skip
+"""Models that many know, of each library, that stand in the page before a search."""
+
+
+def examples(facts: Facts) -> str:
+    """Return the costs of models that many know."""
+    by_name = {row.model: row for row in read(model_costs.TABLE) if row.state == COUNTED}
+    rows = [
+        {
+            "model": f"{by_name[name].model} ({by_name[name].library})",
+            "parameters": by_name[name].parameters,
+            "active": by_name[name].active_parameters,
+            "MACs": by_name[name].macs,
+            "cache per token": by_name[name].cache_per_token,
+            "FlopCounterMode": by_name[name].flop_counter_macs,
+        }
+        for name in EXAMPLES
+    ]
+    return document.records(rows)
+
+
 def _versions(rows: Sequence[ModelCost]) -> str:
     return ", ".join(dict.fromkeys(name for row in rows for name in row.versions.split(", ")))
 

@@ -56,6 +56,18 @@ def ranks(facts: Facts) -> str:
     return document.records(shown, dict.fromkeys(HEADS.values(), GIGA) | {"GMACs": {**GIGA, "digits": 0}})
 
 
+def finding(facts: Facts) -> str:
+    """Return how much the last plan of the first model sends against its first plan, in a step and for each MAC."""
+    first, *_, last = [row for row in plots.ranks() if row["model"] == plots.PLANNED[0].model]
+    step = last["sent_bytes"] / first["sent_bytes"]
+    each = step * first["macs"] / last["macs"]
+    return (
+        f"On {first['ranks']} devices a rank of {first['model']} sends {step:.2f} times as many bytes in a step by "
+        f"`{last['plan']}` as by `{first['plan']}`, and {each:.1f} times as many for each MAC, because a step of the "
+        f"rank has {first['macs'] / last['macs']:.0f} times fewer MACs."
+    )
+
+
 def _sent(form: Ledger, plan: Plan) -> Size:
     """Return the number of elements that a rank sends in a forward pass: rows, keys and values, not indices."""
     (cost,) = rank_costs(form, plan)

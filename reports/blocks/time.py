@@ -123,7 +123,8 @@ def _overview_rows(rows: Sequence[LatencyRecord]) -> list[dict[str, Any]]:
     for row in headline:
         lengths.setdefault((row.name, row.which), set()).add(row.seq_len)
     found = []
-    for row in sorted(headline, key=lambda row: row.subject != "model"):
+    # first what has a ratio
+    for row in sorted(headline, key=lambda row: (row.subject != "model", row.over_dense is None)):
         nearest = _nearest_length(lengths[row.name, row.which])
         if row.subject == "layer" and (row.seq_len != nearest or row.routing != "balanced"):
             continue

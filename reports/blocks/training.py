@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from headcount.formulas.conventions import CONVENTIONS
-from headcount.formulas.published.verdicts import Judged
+from headcount.formulas.published.verdicts import VERDICTS, Judged
 from headcount.reports import document
 from headcount.reports.blocks.tables import count_verdicts
 from headcount.reports.document import File
@@ -19,6 +19,12 @@ MOST_NAMED = 6
 def count(facts: Facts) -> int:
     """Return the number of printed figures."""
     return sum(len(cells) for _, cells in facts.figures.values())
+
+
+def verdicts(facts: Facts) -> str:
+    """Return how many figures have each verdict, in words."""
+    counts = Counter(cell.verdict for _, cells in facts.figures.values() for cell in cells)
+    return ", ".join(f"{counts[verdict]} are {verdict}" for verdict in VERDICTS if counts[verdict])
 
 
 def summary(facts: Facts) -> str:

@@ -30,8 +30,10 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Return the text with markdown inside of its folded parts, as GitHub reads it."""
-    return markdown.replace("<details>", "<details markdown>")
+    """Return the text with markdown inside of its folded parts, as GitHub reads it, and without the line of contents,
+    which the navigation has."""
+    contents = re.compile(r"^(\[[^]]+\]\(#[^)]+\)( · |$))+\n", re.MULTILINE)
+    return contents.sub("", markdown.replace("<details>", "<details markdown>"), count=1)
 
 
 def on_page_content(html, page, config, files):
@@ -43,6 +45,13 @@ def on_page_content(html, page, config, files):
 def on_post_page(output, page, config):
     """Return the page with a name for the theme's search dialog."""
     return output.replace('role="dialog"', 'role="dialog" aria-label="Search"')
+
+
+def on_post_build(config):
+    """Link the cost calculator, a page without the theme, to the documentation."""
+    page = Path(config.site_dir, "reports/generated/explorer.html")
+    link = '<a href="index.html">← documentation</a>\n'
+    page.write_text(page.read_text("utf-8").replace("<h1>", f"{link}<h1>", 1), "utf-8")
 
 
 def on_post_template(output_content, template_name, config):

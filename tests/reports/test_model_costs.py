@@ -167,7 +167,7 @@ def test_search_finds_rows_with_all_words(tmp_path):
 
 def test_page_has_the_place_of_the_search():
     page = (CHECKOUT / "reports" / "pages" / "models.md").read_text("utf-8")
-    assert re.search(r'^<div id="models"></div>$', page, re.MULTILINE)
+    assert re.search(r'^<div id="models" markdown>$', page, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

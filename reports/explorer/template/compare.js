@@ -134,7 +134,10 @@ function rowsHtml(rows, base, sizes, account) {
 function sayText(row, account, base) {
   const plain = (html) => html.replace(/<[^>]*>/g, "");
   if (row.why) return `${row.form.label}: ${plain(row.why)}`;
-  const cost = `${grouped(row.value)} ${account.unit} (${account.label})`;
+  // MACs are the unit and the label
+  const cost = account.label.startsWith(account.unit)
+    ? `${grouped(row.value)} ${account.label}`
+    : `${grouped(row.value)} ${account.unit} (${account.label})`;
   return `One layer of ${row.form.label} at T = ${grouped(state.sizes.T)}: ${cost}, ${times(ratio(row.value, base))} times MHA of the same width.`;
 }
 

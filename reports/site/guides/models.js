@@ -44,6 +44,15 @@ function show(rows, words, table, status) {
 }
 
 async function start() {
+  let rows;
+  try {
+    rows = parse(await (await fetch("models.csv")).text());
+  } catch {
+    // a page that is opened as a file may read no other: the examples stay
+    element("p", "The search of all models needs a server: python3 -m http.server -d build/docs", place);
+    return;
+  }
+  place.replaceChildren();
   const label = element("label", "Search: ", place);
   const box = label.appendChild(document.createElement("input"));
   box.type = "search";
@@ -52,14 +61,6 @@ async function start() {
   status.setAttribute("role", "status");
   const table = element("table", "", place);
   table.tabIndex = 0;
-  let rows;
-  try {
-    rows = parse(await (await fetch("models.csv")).text());
-  } catch {
-    // a page that is opened as a file may read no other
-    status.textContent = "The search needs a server: python3 -m http.server -d build/docs";
-    return;
-  }
   for (const row of rows) row.words = Object.keys(SHOWN).map((name) => row[name]).join(" ").toLowerCase();
   const update = () => show(rows, box.value.toLowerCase().split(/\s+/), table, status);
   box.addEventListener("input", update);

@@ -168,7 +168,7 @@ def test_rows_differ_in_their_sizes(capsys):
     assert [row["macs"] for row in every] == sorted(row["macs"] for row in every)
     assert rows_of(capsys, *sizes, "--limit", "4", "--sort", "macs") == every[:4]
     _, out, _ = run(capsys, *sizes, "--limit", "4")
-    assert "the best of each K is printed" in " ".join(out.split())
+    assert "the best of each K are printed" in " ".join(out.split())
     _, out, _ = run(capsys, *sizes, "--limit", "0")
     assert "There are more" not in " ".join(out.split())
 
