@@ -7,10 +7,13 @@ from headcount.reports.blocks.time import interval
 from headcount.reports.facts import Facts
 
 TIMED = (
-    ("moa-8K8E128D", 2048, "overhead", "dense multi-query attention of its K and D"),
-    ("moh-32x64-50", 8192, "to_mha", "multi-head attention"),
-)
-"""Layers, lengths, ratios of their records, and the dense layers that these compare with."""
+    (
+        "moa-8K8E128D", "a MoA layer (8 of 8 experts, 128 wide)", 2048, "overhead",
+        "dense multi-query attention of the same sizes",
+    ),
+    ("moh-32x64-50", "a MoH layer (16 of 32 heads)", 8192, "to_mha", "multi-head attention"),
+)  # fmt: skip
+"""Layers with their words, lengths, ratios of their records, and the dense layers that these compare with."""
 LARGEST = "Qwen3-30B-A3B"
 """The model of the stored readings whose errors are the largest."""
 RECORD = "readings.json"
@@ -46,11 +49,11 @@ def measured_ratios(facts: Facts) -> list[str]:
     for device, rows in latency.results(facts, list)["cuda"].items():
         fastest = {(r.layer, r.seq_len): r for r in latency.headline_rows(rows) if r.which == "forward"}
         own = [
-            f"`{name}` takes {interval(getattr(fastest[name, T], ratio))} times as long as {dense} at T = {T:,}"
-            for name, T, ratio, dense in TIMED
+            f"{words} takes {interval(getattr(fastest[name, T], ratio))} times as long as {dense} at {T:,} tokens"
+            for name, words, T, ratio, dense in TIMED
             if (name, T) in fastest
         ]
-        found.append(f"On an {device}, forward in bfloat16, {' and '.join(own)}")
+        found.append(f"On an {device}, in bfloat16, the forward pass of {'; that of '.join(own)}")
     return found
 
 

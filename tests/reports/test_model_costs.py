@@ -141,7 +141,7 @@ def test_search_finds_rows_with_all_words(tmp_path):
     write(path, [LLAMA, replace(BERT, macs=12345678901234567890), VIT])
     script = (CHECKOUT / "reports" / "site" / "guides" / "models.js").read_text("utf-8")
     stub = f"window.fetch = async () => ({{ text: async () => {path.read_text('utf-8')!r} }});"
-    page = f"<html><head><title>Models</title></head><body><div id='models'></div><script>{stub}</script>"
+    page = f"<html><head><title>Models</title></head><body><div id='models'><p>few</p></div><script>{stub}</script>"
     page += f"<script>{script}</script></body></html>"
     program = """
     await new Promise((resolve) => setTimeout(resolve, 50));
@@ -152,15 +152,17 @@ def test_search_finds_rows_with_all_words(tmp_path):
     for (const words of ["", "transformers BERT", "vit", "absent"]) {
       box.value = words;
       box.dispatchEvent(new Event("input"));
-      found.push([document.querySelector("[role=status]").textContent, cells()]);
+      const few = document.querySelector("#models > p");
+      found.push([document.querySelector("[role=status]").textContent, cells(), few.hidden]);
     }
     answer(found);
     """
-    every, bert, vit, absent = chromium.run_in_page(tmp_path, page, program)
-    assert (every[0], len(every[1]), absent) == ("3 models", 3, ["0 models", []])
+    none, bert, vit, absent = chromium.run_in_page(tmp_path, page, program)
+    assert (none, absent) == (["3 models; the table has a few that many know", [], False], ["0 models", [], True])
     assert bert == [
         "1 model",
         [["transformers", "bert", "–", "–", "5", "–", "12,345,678,901,234,567,890", "–", "28", "–"]],
+        True,
     ]
     assert vit[1][0][-1] == VIT.reason
 

@@ -1,4 +1,5 @@
-// The search of the page of models: reads models.csv beside it, and shows the rows that have all words.
+// The search of the page of models: reads models.csv beside it, and shows the rows that have all words, in place of the
+// examples that the page has.
 const place = document.getElementById("models");
 const MOST = 50;
 const SHOWN = {
@@ -52,8 +53,10 @@ async function start() {
     element("p", "The search of all models needs a server: python3 -m http.server -d build/docs", place);
     return;
   }
-  place.replaceChildren();
-  const label = element("label", "Search: ", place);
+  const examples = [...place.children];
+  const label = document.createElement("label");
+  label.textContent = "Search: ";
+  place.prepend(label);
   const box = label.appendChild(document.createElement("input"));
   box.type = "search";
   box.placeholder = "qwen3 moe";
@@ -62,7 +65,13 @@ async function start() {
   const table = element("table", "", place);
   table.tabIndex = 0;
   for (const row of rows) row.words = Object.keys(SHOWN).map((name) => row[name]).join(" ").toLowerCase();
-  const update = () => show(rows, box.value.toLowerCase().split(/\s+/), table, status);
+  const update = () => {
+    const words = box.value.toLowerCase().split(/\s+/).filter(Boolean);
+    examples.forEach((one) => (one.hidden = words.length > 0));
+    show(words.length ? rows : [], words, table, status);
+    if (!words.length) status.textContent = `${rows.length} models; the table has a few that many know`;
+    table.hidden = !words.length;
+  };
   box.addEventListener("input", update);
   update();
 }
