@@ -172,8 +172,8 @@ STATEMENTS = {
     "training": "Training: forward and backward, no optimiser, nor scores that fused attention computes again.",
     "rule": "Training FLOPs by rule {rule}.",
     "utilisation": (
-        "MFU: those FLOPs without recomputation, HFU with it, of {tokens} tokens in {seconds:g} s on {devices}, over "
-        "the peak of {peak} each."
+        "MFU: FLOPs by the rule without recomputation, HFU with it, of {tokens} tokens in {seconds:g} s on {devices}, "
+        "over the peak of {peak} each."
     ),
     "recompute": "Recomputed: every repeated layer keeps only its input, and runs once more in the backward pass.",
     "state": "Training state, bytes per trained parameter, {recipe}; a frozen one has weights only.",
@@ -489,7 +489,7 @@ def hfu(case: "Case | Count", given: Assumptions) -> Fraction:
     """Return hardware FLOPs utilisation in percent. Raises NoAccount for a rule without recomputation."""
     rule = find_rule(given.rule)
     if model_rule(rule) == rule:
-        raise NoAccount(f"rule {rule.name} counts no recomputation")
+        raise NoAccount(f"rule {rule.name} counts no recomputation; hc.MFU counts what a training step runs again")
     return _utilisation(case, rule, given)
 
 
@@ -655,6 +655,9 @@ def statement(names: Sequence[str], given: Assumptions, layers: Sequence[str] = 
         keys.add("step window")
     if layers:
         keys.add("layers")
+    if given.rule is None:
+        # the rules of a table by rules are named below it
+        keys.discard("rule")
     text = " ".join(text for key, text in STATEMENTS.items() if key in keys).format(
         context=given.context or "as many as the input has",
         generate=given.generate or "as many as the context",
@@ -664,7 +667,7 @@ def statement(names: Sequence[str], given: Assumptions, layers: Sequence[str] = 
         prices=prices.statement(given.prices),
         layers=", ".join(layers),
         types=", in the types of its tensors" if given.has_run_types else "",
-        rule=f"{given.rule}: {CONVENTIONS[given.rule].about}".rstrip(".") if given.rule else "",
+        rule=f"{given.rule}: {CONVENTIONS[given.rule or 'exact'].about}".rstrip("."),
         tokens="the input's" if given.tokens is None else f"{given.tokens:,}",
         seconds=given.seconds or 0,
         devices=plural(given.devices, "device"),

@@ -32,8 +32,7 @@ from headcount.formulas.plan import Plan, PlanError
 from headcount.formulas.rank import Ranks
 
 ALL_PAIRS = (
-    "MFU counts every pair of tokens, and kernels skip the pairs that masks hide: At least may be below the MACs of "
-    "MFU over the rate, and MFU above 100 %."
+    "Kernels skip the pairs that masks hide: At least may be below the MACs of MFU over the rate, and MFU above 100 %."
 )
 PREFILL, DECODE, FORWARD, TRAINING = "prefill", "decode step", "forward pass", "training step"
 
@@ -108,6 +107,7 @@ def table(case: Case, card: Hardware, given: Assumptions, *, passes: Sequence[st
             "attention fused, in a CUDA graph.",
             model.load().statement(card),
             f"Training step: forward, backward and the update by {given.optimizer}.{where}",
+            "MFU: the exact MACs of the pass, of every pair of tokens, over the peak; no rule of --rules.",
             *_mask_notes(case),
             *case.kernel_notes,
             *_plan_notes(case.plan, card),

@@ -4,6 +4,7 @@ These are figures of data sheets (hardware.toml), never measurements; what is co
 figure names where it was read.
 """
 
+import math
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -100,9 +101,7 @@ class Peak:
     dtype: str = ""
 
     def __str__(self) -> str:
-        return " ".join(
-            filter(None, (self.name, self.dtype or "without a dtype", f"{self.flops_per_s / 1e12:g} TFLOP/s"))
-        )
+        return " ".join(filter(None, (self.name, self.dtype, f"{self.flops_per_s / 1e12:g} TFLOP/s")))
 
 
 _SHEETS = tomllib.loads(files("headcount.bench").joinpath("hardware.toml").read_text("utf-8"))
@@ -170,6 +169,8 @@ def parse_peak(value: Any) -> Peak:
     Raises UsageError with the nearest names, for an unknown unit or dtype, and for less than LEAST.
     """
     text = " ".join(map(str, value if isinstance(value, tuple | list) else [value])).strip()
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UsageError(f"a peak is a number of FLOP/s above 0, not {value}")
     if not re.match(r"[+-]?\.?\d", text):
         return _named_peak(text)
     found = RATE.fullmatch(text)

@@ -11,6 +11,7 @@ lightning.Trainer(callbacks=[mfu.lightning_callback()])
 """
 
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
@@ -41,6 +42,7 @@ from headcount.bench.training_flops import (
     model_rule,
     recomputed_flops,
     tokens_of,
+    trainable_range,
     used_experts,
     utilisation,
 )
@@ -122,16 +124,24 @@ class MFU:
         self.hardware_flops_per_token: Size | None = None
         if model_rule(self.rule) != self.rule:
             self.hardware_flops_per_token = flops_per_token(counted, self.rule, **how)
-        elif not isinstance(model, str | Case | Count):
-            again = _products_run_again(model, sample, forward)
-            if again is not None:
-                added = divide(recomputed_flops(again, self.rule), tokens)
-                self.hardware_flops_per_token = divide(self.flops_per_token + added, 1)
+        self._sample = None if model_rule(self.rule) != self.rule else (sample, forward, tokens)
+        if not isinstance(model, str | Case | Count):
+            self._count_recomputation(model)
         self._sequence_tokens = Fraction(tokens, counted.samples)
         self._has_length = any(term.of == "size" for term in self.rule.terms)
         self.tokens, self.seconds = 0, 0.0
         self.value: float | None = None
         self.metrics: dict[str, float] = {}
+
+    def _count_recomputation(self, model: Any) -> None:
+        """Count what a training step of ``model`` runs again, where the rule does not state it."""
+        if self._sample is None:
+            return
+        sample, forward, tokens = self._sample
+        again = _products_run_again(model, sample, forward)
+        if again is not None:
+            added = divide(recomputed_flops(again, self.rule), tokens)
+            self.hardware_flops_per_token = divide(self.flops_per_token + added, 1)
 
     def update(self, tokens: int, seconds: float, seq_len: int | None = None) -> float:
         """Return the utilisation, as a share of 1, of ``tokens`` tokens that all devices trained on in ``seconds``.
@@ -190,7 +200,11 @@ class MFU:
     def __str__(self) -> str:
         percentages = {name: 100 * self.metrics[name] for name in ("mfu", "hfu") if name in self.metrics}
         shares = [f"{name.upper()} {value:.4g} %" for name, value in percentages.items()]
+        if self.average != self.value:
+            shares[0] += f" in the last update, {100 * self.average:.4g} % on average"
         flops = f"{_flops(self.flops_per_token)} FLOPs per token"
+        if self._has_length:
+            flops += f" of {float(self._sequence_tokens):g}-token sequences"
         if self.hardware_flops_per_token not in (None, self.flops_per_token):
             flops += f", {_flops(self.hardware_flops_per_token)} with recomputation"
         start = ", ".join(shares) or "MFU: no update yet"
@@ -199,14 +213,24 @@ class MFU:
 
     __repr__ = __str__
 
+    def _check_batch(self, tokens: int, full: int) -> None:
+        """Warn where a step of ``tokens`` tokens is none of sequences of the sample's length, which has ``full``."""
+        if tokens != full and self._has_length:
+            text = (
+                f"a step has {tokens:,} tokens, where full batches of the sample's length have {full:,}: the FLOPs per "
+                f"token are those of {float(self._sequence_tokens):g}-token sequences"
+            )
+            warnings.warn(text, stacklevel=2)
+
     def _batch_tokens(self, sequences: int) -> int:
         return int(sequences * self._sequence_tokens)
 
     def hugging_face_callback(self) -> Any:
         """Return a callback for transformers.Trainer that logs the metrics of the steps since the last log.
 
-        Tokens are those that Trainer counts (include_num_input_tokens_seen="all"), else those of full batches of
-        sequences as long as the sample's, also where the last batch of an epoch is smaller.
+        It lets the Trainer count the tokens of ids, by include_num_input_tokens_seen="all" where that is "no"; of other
+        inputs every batch counts as a full one of the sample's. Activation checkpointing that the Trainer turns on is
+        in ``hfu``. It warns where the first step has other tokens than full batches of the sample's length.
         Each process updates for its own device, so ``devices`` stays 1 in data parallel training. A logger that runs
         before it, as one of report_to, gets the metrics if the callback is the first of trainer.callback_handler.
         """
@@ -216,16 +240,25 @@ class MFU:
         class MFUCallback(import_module("transformers").TrainerCallback):
             """Updates after each optimizer step."""
 
-            def on_train_begin(self, args, state, control, **kwargs):
+            def on_train_begin(self, args, state, control, model, **kwargs):
                 self.since = mfu.tokens, mfu.seconds
+                self.has_ids = getattr(model, "main_input_name", "input_ids") == "input_ids"
+                if self.has_ids and args.include_num_input_tokens_seen == "no":
+                    args.include_num_input_tokens_seen = "all"
+                if any(getattr(one, "gradient_checkpointing", False) for one in model.modules()):
+                    # the Trainer may have turned it on after the sample was counted
+                    mfu._count_recomputation(model)
 
             def on_step_begin(self, args, state, control, **kwargs):
                 self.started, self.seen = _now(), state.num_input_tokens_seen
 
             def on_step_end(self, args, state, control, **kwargs):
-                tokens = (state.num_input_tokens_seen - self.seen) // args.world_size
-                sequences = args.train_batch_size * args.gradient_accumulation_steps
-                mfu.update(tokens or mfu._batch_tokens(sequences), _now() - self.started)
+                seconds = _now() - self.started
+                full = mfu._batch_tokens(args.train_batch_size * args.gradient_accumulation_steps)
+                tokens = (state.num_input_tokens_seen - self.seen) // args.world_size if self.has_ids else 0
+                if tokens and state.global_step == 1:
+                    mfu._check_batch(tokens, full)
+                mfu.update(tokens or full, seconds)
 
             def on_log(self, args, state, control, logs=None, **kwargs):
                 tokens, seconds = mfu.tokens - self.since[0], mfu.seconds - self.since[1]
@@ -301,24 +334,22 @@ def _check_active(counted: Count, active_params: int | None = None, active_train
     active = counted.active_params if active_params is None else active_params
     if active_params is not None and active_params > counted.params:
         raise UsageError(f"active_params={active_params}: the model has {counted.params} parameters")
-    if None not in (active_params, counted.active_params) and active_params != counted.active_params:
-        raise UsageError(f"active_params={active_params}: in this run a token uses {counted.active_params} parameters")
+    if active_params is not None:
+        used = used_experts(counted) if counted.active_params is None else None
+        known = used.active_params if used else counted.active_params
+        if known not in (None, active_params):
+            how = f", {used.top_k} of {used.experts} experts" if used else ""
+            raise UsageError(f"active_params={active_params}: a token uses {known} parameters of this model{how}")
     if active_trainable_params is None:
         return
     if active is None:
         raise UsageError("active_trainable_params are some of active_params, which this run does not show; give both")
-    least, most = _trainable_range(counted, active)
+    least, most = trainable_range(counted, active)
     if not least <= active_trainable_params <= most:
         raise UsageError(
             f"active_trainable_params={active_trainable_params}: of the {active:,} parameters that a token uses, at "
             f"least {least:,} and at most {most:,} are trainable"
         )
-
-
-def _trainable_range(counted: Count, active: int) -> tuple[int, int]:
-    """Return the fewest and the most trainable ones among ``active`` parameters of a module."""
-    frozen = counted.params - counted.trainable_params
-    return max(0, active - frozen), min(active, counted.trainable_params)
 
 
 def _unknown_of(counted: Count, active_params: int | None = None, **_: Any) -> str:
@@ -327,9 +358,10 @@ def _unknown_of(counted: Count, active_params: int | None = None, **_: Any) -> s
     needed = []
     if active is None:
         found = used_experts(counted)
-        needed.append(found.text() if found else "active_params=N")
+        active = found.active_params if found else None
+        needed.append(f"active_params={'N' if active is None else active}")
     if counted.trainable_params not in (0, counted.params) and active_trainable(counted, active) is None:
-        least, most = _trainable_range(counted, counted.params if active is None else active)
+        least, most = (0, counted.trainable_params) if active is None else trainable_range(counted, active)
         needed.append(f"active_trainable_params=N, the trainable part of them, {least:,} to {most:,}")
     return " and ".join(needed)
 

@@ -128,9 +128,21 @@ def active_trainable(count: "Count", active_params: int | None) -> int | None:
         return active_params
     if not count.trainable_params:
         return 0
-    if count.modules is None or active_params is None or active_params != count.active_params:
+    if active_params is None:
         return None
-    return total_of(map(_active_trainable_of, count.modules))
+    if count.modules is not None and active_params == count.active_params:
+        return total_of(map(_active_trainable_of, count.modules))
+    used = used_experts(count)
+    if used and used.active_params == active_params and used.active_trainable_params is not None:
+        return used.active_trainable_params
+    least, most = trainable_range(count, active_params)
+    return least if least == most else None
+
+
+def trainable_range(count: "Count", active_params: int) -> tuple[int, int]:
+    """Return the fewest and the most trainable ones among ``active_params`` parameters of a module."""
+    frozen = count.params - count.trainable_params
+    return max(0, active_params - frozen), min(active_params, count.trainable_params)
 
 
 def _active_trainable_of(module: "ModuleRecord") -> int | None:
@@ -142,17 +154,21 @@ def _active_trainable_of(module: "ModuleRecord") -> int | None:
 
 @dataclass(frozen=True)
 class UsedExperts:
-    """How many of equal experts a token of a run used on average, and the parameters that it used then."""
+    """How many of equal experts a token of a run used on average, and the parameters that it used then.
+
+    ``active_trainable_params`` are None where the experts have different numbers of trainable ones.
+    """
 
     top_k: int
     experts: int
     active_params: int
+    active_trainable_params: int | None
 
     def text(self) -> str:
         """Return what to give if each token uses so many by design."""
         return (
-            f"active_params={self.active_params} if that is by design (this run used {self.top_k} of {self.experts} "
-            "experts per token on average)"
+            f"{self.active_params} if it is by design that a token uses {self.top_k} of {self.experts} experts, as in "
+            "this run on average"
         )
 
 
@@ -162,6 +178,7 @@ def used_experts(count: "Count") -> UsedExperts | None:
     The experts are equal modules by number, each multiplies some rows once, and all rows are K times the tokens.
     """
     tokens, found, unused = count.tokens, set(), 0
+    unused_trainable: int | None = 0
     if not tokens or count.modules is None:
         return None
     rows: dict[str, int] = {}
@@ -179,9 +196,13 @@ def used_experts(count: "Count") -> UsedExperts | None:
             continue
         found.add((top_k, len(members)))
         unused += (len(members) - top_k) * sizes.pop()
+        trainable = {_params_in(count, path, "trainable_params") for path in members}
+        known = unused_trainable is not None and len(trainable) == 1
+        unused_trainable = unused_trainable + (len(members) - top_k) * trainable.pop() if known else None
     if len(found) != 1:
         return None
-    return UsedExperts(*found.pop(), count.params - unused)
+    active_trainable = None if unused_trainable is None else count.trainable_params - unused_trainable
+    return UsedExperts(*found.pop(), count.params - unused, active_trainable)
 
 
 def _numbered(path: str) -> Iterator[str]:
@@ -190,9 +211,9 @@ def _numbered(path: str) -> Iterator[str]:
     return (".".join(names[: end + 1]) for end, name in enumerate(names) if name.isdecimal())
 
 
-def _params_in(count: "Count", path: str) -> int:
-    """Return the parameters of a module and those inside it."""
-    return sum(one.params for one in count.modules or () if f"{one.path}.".startswith(f"{path}."))
+def _params_in(count: "Count", path: str, which: str = "params") -> int:
+    """Return the parameters of a module and those inside it, all or the trainable ones."""
+    return sum(getattr(one, which) for one in count.modules or () if f"{one.path}.".startswith(f"{path}."))
 
 
 def _module_flops(count: "Count", rule: Rule, tokens: int, active_params: int | None, trainable: int | None) -> Size:
@@ -215,7 +236,7 @@ def _module_flops(count: "Count", rule: Rule, tokens: int, active_params: int | 
     if not active_params and any(term.of == "active_params" for term in terms):
         raise ActiveParamsUnknown(
             f"rule {rule.name} needs the parameters that a token uses, which this run does not show (set "
-            "model.active_params = N)"
+            f"model.active_params = {found.text() if (found := used_experts(count)) else 'N'})"
         )
     products = module_ledger(count, active_params)
     if rule.pairs != "whole" and (why_not := _why_not_causal(count, products)):

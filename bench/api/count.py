@@ -134,7 +134,11 @@ def _check_inputs(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, A
     """Raise UnknownKeywords for keywords that a module does not take, and InputsMissing where it needs inputs."""
     called = _called(module)
     if unknown := unknown_keywords(called, kwargs):
-        raise UnknownKeywords(_name_of(module), unknown, (*parameters_of(called), *OPTIONS))
+        inputs = parameters_of(called)
+        # a tensor is an input, and no misspelt option
+        known = inputs if all(isinstance(kwargs[name], Tensor) for name in unknown) else (*inputs, *OPTIONS)
+        takes = f"; its forward takes {', '.join(inputs)}" if isinstance(module, nn.Module) and inputs else ""
+        raise UnknownKeywords(_name_of(module), unknown, known, takes)
     if not args and not kwargs and not isinstance(module, FunctionModule) and not accepts(module.forward, (), {}):
         raise InputsMissing(module)
 

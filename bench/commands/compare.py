@@ -61,7 +61,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 
 def command(args: argparse.Namespace) -> Result:
     """Compare what ``args`` names."""
-    if args.rules and not args.columns and not args.plan:
+    if args.rules and not args.plan and (len(args.rules) > 1 or not args.columns):
         return _rules(args)
     return _plans(args) if args.plan else _models(args)
 
@@ -191,23 +191,26 @@ def _in_sides(texts: Sequence[str]) -> str:
 
 
 def _rules(args: argparse.Namespace) -> Result:
-    """Return the training FLOPs of one model by several rules; of a preset by two of them also differences by entry."""
+    """Return the training FLOPs of one model by several rules; of a preset by two of them the differences by entry."""
     if len(args.models) != 1:
-        raise UsageError(ONE_OR_TWO)
+        raise UsageError(f"several --rules compare one model, A --rules {' '.join(args.rules)}, not {len(args.models)}")
     if len(args.rules) < 2:
         raise UsageError(f"--rules takes two or more, as palm 6n; {args.rules[0]} alone goes with --columns")
     (text,) = args.models
+    # a measured step has an MFU by each rule
+    columns = args.columns or (["mfu"] if args.seconds or args.peak else [])
+    given = assumptions_of(argparse.Namespace(**{**vars(args), "rules": None, "columns": columns}))
     refuse(args, ("counter", "device"), "--rules")
     target = parse_target(text, args)
     if not has_closed_form(target.spec):
-        return entries.rule_totals(count(target), target.name, args.rules)
+        return entries.rule_totals(count(target), target.name, args.rules, columns, given)
     refuse(args, ("input", "dtype"), "--rules of a preset")
     case = Case.of(target.spec, target.settings, target.lengths, called=text)
-    if len(args.rules) == 2:
+    if len(args.rules) == 2 and not columns:
         # where one of them is refused, the totals show the other
         with suppress(RuleRefused):
             return entries.compare_rules(case, args.rules)
-    return entries.rule_totals(case, case.name, args.rules)
+    return entries.rule_totals(case, case.name, args.rules, columns, given)
 
 
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:

@@ -275,7 +275,8 @@ def _module(args: argparse.Namespace) -> Result:
 
 def _brief(args: argparse.Namespace, tables: Sequence[Table]) -> str:
     """Return what the last line has of --columns and --on where --brief leaves their tables out."""
-    return "".join(f" {columns.sentence(table)}" for table in tables) if args.brief else ""
+    rule = f" Rule {args.rules[0]}." if args.rules else ""
+    return "".join(f" {columns.sentence(table)}" for table in tables) + rule if args.brief else ""
 
 
 def _citation(args: argparse.Namespace, counted: Sequence[Case | Count]) -> str:

@@ -86,7 +86,7 @@ def assumptions_of(args: argparse.Namespace, has_times: bool = False) -> Assumpt
     if len(args.rules or ()) > 1:
         raise UsageError(
             f"--columns take one of --rules, not {', '.join(args.rules)}; headcount compare TARGET --rules "
-            f"{' '.join(args.rules)} compares them"
+            f"{' '.join(args.rules)} takes several"
         )
     if args.prices:
         values["prices"] = read_prices(args.prices)

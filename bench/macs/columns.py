@@ -227,6 +227,8 @@ def sentence(table: Table) -> str:
     first, *others = table.columns
     found = []
     for row in table.rows:
-        cells = ", ".join(f"{column.key} {column.text(column.read(row))}" for column in others)
+        cells = ", ".join(
+            f"{column.key} {column.text(column.read(row))}{' %' * (column.unit == '%')}" for column in others
+        )
         found.append(f"{first.text(first.read(row))}: {cells}")
     return f"{'; '.join(found)}."

@@ -1,14 +1,17 @@
 """Tables of a closed form: its ledger by module and kind, and two rules of training FLOPs."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 
+from headcount.bench.accounts import ACCOUNTS, Assumptions, check, statement, values
 from headcount.bench.case import Case, describe_input
 from headcount.bench.column import DASH, Column, macs_column, params_column
 from headcount.bench.counting.result import Count
 from headcount.bench.env import peak_memory
+from headcount.bench.errors import UsageError
+from headcount.bench.macs.columns import Accounts, account_column
 from headcount.bench.result import Result, Row, Table, columns_of, format_macs, shown
 from headcount.bench.training_flops import RuleRefused, find_rule, flops_per_token, tokens_of
 from headcount.formulas.conventions import CONVENTIONS, Rule
@@ -140,10 +143,13 @@ def compare_rules(case: Case, names: Sequence[str]) -> Result:
     return _result(table, case.name, rules, [total.a, total.b])
 
 
-def _result(table: Table, name: str, rules: Sequence[Rule], flops: Sequence[int | Fraction]) -> Result:
-    """Return a table with what each rule counts of the model called ``name``."""
-    first, *others = zip(flops, rules, strict=True)
-    parts = [f"{first[0]:,} FLOPs per token by {first[1].name}", *(f"{size:,} by {rule.name}" for size, rule in others)]
+def _result(
+    table: Table, name: str, rules: Sequence[Rule], flops: Sequence[int | Fraction], shares: Sequence[str] = ("", "")
+) -> Result:
+    """Return a table with what each rule counts of the model called ``name``, and ``shares`` of a peak in words."""
+    first, *others = zip(flops, rules, shares, strict=True)
+    parts = [f"{first[0]:,} FLOPs per token by {first[1].name}{first[2]}"]
+    parts += [f"{size:,} by {rule.name}{share}" for size, rule, share in others]
     return Result([table], lambda: f"{name}: {', '.join(parts)}.", remark=peak_memory)
 
 
@@ -161,13 +167,26 @@ class RuleTotal(Row):
     rule: str = shown(Column, "rule")
     flops: int | Fraction | None = shown(Column, "FLOPs\nper token", unit="FLOPs", kind="int", of="FLOPs", priority=0)
     ratio: Fraction | None = shown(Column, "of the\nfirst", kind="fixed", digits=4)
+    accounts: Accounts = Accounts()
+
+    @property
+    def notes(self) -> list[str]:
+        """The reasons for missing accounts."""
+        return self.accounts.notes
 
 
-def rule_totals(model: Case | Count, name: str, names: Sequence[str]) -> Result:
+def rule_totals(
+    model: Case | Count, name: str, names: Sequence[str], columns: Sequence[str], given: Assumptions
+) -> Result:
     """Return the FLOPs per token of the model called ``name`` by the rules ``names``; a dash where one does not apply.
 
-    Raises UsageError where none does.
+    ``columns``: accounts of a rule to add, as mfu, under ``given``. Raises UsageError where no rule applies, and for
+    other columns.
     """
+    of_rules = [key for key, account in ACCOUNTS.items() if "rule" in account.needs]
+    for column in columns:
+        if column not in of_rules:
+            raise UsageError(f"--columns of rules are {', '.join(of_rules)}, not {column}")
     rules = [find_rule(one, model) for one in dict.fromkeys(names)]
     flops: dict[Rule, int | Fraction] = {}
     refused: dict[Rule, RuleRefused] = {}
@@ -179,15 +198,28 @@ def rule_totals(model: Case | Count, name: str, names: Sequence[str]) -> Result:
     if not flops:
         raise refused[rules[0]]
     first, *_ = flops.values()
-    rows = [
-        RuleTotal(rule.name, flops[rule], Fraction(flops[rule]) / first)
-        if rule in flops
-        else RuleTotal(rule.name, None, None)
-        for rule in rules
-    ]
-    given = describe_input(model.lengths) if isinstance(model, Case) else "; ".join(model.inputs)
-    notes = [f"Input: {given}. FLOPs per token of a training step, forward and backward.", *map(_about, flops)]
+    rows = []
+    for rule in rules:
+        if rule in flops:
+            assumed = replace(given, rule=rule.name)
+            check(columns, assumed)
+            accounts = Accounts(*values(columns, model, assumed))
+            rows.append(RuleTotal(rule.name, flops[rule], Fraction(flops[rule]) / first, accounts))
+        else:
+            rows.append(RuleTotal(rule.name, None, None, Accounts(dict.fromkeys(columns))))
+    inputs = describe_input(model.lengths) if isinstance(model, Case) else "; ".join(model.inputs)
+    notes = [f"Input: {inputs}. FLOPs per token of a training step, forward and backward.", *map(_about, flops)]
     notes += [f"{DASH}: {error.reason}." for error in refused.values()]
-    title, columns = f"{name}: rules of training", columns_of(RuleTotal)
-    table = Table("rules", title, columns, rows, notes, facts={"model": name})
-    return _result(table, name, [*flops], [*flops.values()])
+    notes += filter(None, [statement(columns, given)])
+    shown = [*columns_of(RuleTotal), *map(account_column, columns)]
+    table = Table("rules", f"{name}: rules of training", shown, rows, notes, note_column="rule", facts={"model": name})
+    return _result(
+        table, name, [*flops], [*flops.values()], [_utilisations(row) for row in rows if row.flops is not None]
+    )
+
+
+def _utilisations(row: RuleTotal) -> str:
+    """Return MFU and HFU by a rule for a sentence; empty without any."""
+    found = {name: value for name in ("mfu", "hfu") if (value := row.accounts.values.get(name)) is not None}
+    texts = [f"{name.upper()} {ACCOUNTS[name].column().text(value)} %" for name, value in found.items()]
+    return f" ({', '.join(texts)})" if texts else ""

@@ -143,17 +143,18 @@ def test_unknown_recomputation_is_none():
         found = hc.MFU(model, *sample, peak=PEAK)
         found.update(1000, 0.1)
         assert found.hardware_flops_per_token is None and "hfu" not in found.metrics
-        assert "FLOPs per token by rule" in str(found)
+        assert "FLOPs per token" in str(found)
 
 
 def test_text_before_and_after_an_update():
     found = hc.MFU(nn.Linear(7, 11), torch.ones(2, 3, 7), peak="1T bf16", rule="megatron_model")
-    assert str(found) == "MFU: no update yet; 462 FLOPs per token by rule megatron_model, peak bf16 1 TFLOP/s"
+    text = "MFU: no update yet; 462 FLOPs per token of 3-token sequences by rule megatron_model, peak bf16 1 TFLOP/s"
+    assert str(found) == text
     assert found.value is None and found.average is None and found.metrics == {}
     found.update(1, 1000.0)
     assert str(found).startswith("MFU 4.62e-11 %; 462 FLOPs")
     found.update(10**9, 1.0)
-    assert str(found).startswith("MFU 46.2 %; ") and found.average == pytest.approx(0.462 / 1001)
+    assert str(found).startswith("MFU 46.2 % in the last update, ") and found.average == pytest.approx(0.462 / 1001)
 
 
 def test_length_is_the_one_of_the_sample():
@@ -348,10 +349,9 @@ ROUTER, EXPERT, ADAPTER = 3 * 5, 5 * 5, 2 * 2 * 5
     (["down"], ROUTER + EXPERT + ADAPTER // 2),
 ])  # fmt: skip
 def test_frozen_weights_of_a_mixture(frozen, trainable):
-    """4 FLOPs of each frozen weight that a token uses, 6 of each trainable one."""
+    """4 FLOPs of each frozen weight that a token uses, 6 of each trainable one; the run shows them of equal experts."""
     x, active = torch.rand(2, 13, 5), ROUTER + EXPERT + ADAPTER
     model = Adapted(frozen)
-    every = sum(one.numel() for one in model.parameters() if one.requires_grad)
     for rule in ("6n", "palm"):
         given = {"active_params": active, "active_trainable_params": trainable}
         found = hc.MFU(model, x, peak=PEAK, rule=rule, **given)
@@ -360,11 +360,13 @@ def test_frozen_weights_of_a_mixture(frozen, trainable):
         # the message of one that lacks names all that are needed
         with pytest.raises(UsageError, match=f"^rule {rule} needs the parameters that a token uses") as caught:
             hc.MFU(model, x, peak=PEAK, rule=rule)
-        assert f"active_params={active} if that is by design" in str(caught.value) and "\n" not in str(caught.value)
-        assert " and active_trainable_params=N" in str(caught.value)
-        frozen_params = sum(one.numel() for one in model.parameters()) - every
-        bounds = f"{max(0, active - frozen_params)} to {min(active, every)}$"
-        with pytest.raises(UsageError, match=f"; pass active_trainable_params=N, .*, {bounds}") as caught:
+        assert f"; pass active_params={active}" in str(caught.value) and "\n" not in str(caught.value)
+        if frozen != ["experts.1"]:
+            assert "active_trainable_params" not in str(caught.value)
+            assert hc.MFU(model, x, peak=PEAK, rule=rule, active_params=active).flops_per_token == found.flops_per_token
+            continue
+        assert " and active_trainable_params=N, the trainable part of them, 35 to 60" in str(caught.value)
+        with pytest.raises(UsageError, match="; pass active_trainable_params=N, .*, 35 to 60$") as caught:
             hc.MFU(model, x, peak=PEAK, rule=rule, active_params=active)
         assert "pass active_params" not in str(caught.value)
 
@@ -404,7 +406,7 @@ def test_run_that_shows_active_weights_has_the_frozen_ones(frozen):
 @pytest.mark.parametrize("given, named", [
     ({"active_trainable_params": 20}, "active_params, which this run does not show; give both"),
     ({"active_params": 60, "active_trainable_params": 21}, "of the 60 .* at least 0 and at most 20 are trainable"),
-    ({"active_params": 105, "active_trainable_params": 14}, "of the 105 .* at least 15 and at most 20 are trainable"),
+    ({"active_params": 105, "active_trainable_params": 14}, "active_params=105: a token uses 60 .*, 1 of 3 experts"),
     ({"active_params": 60, "active_trainable_params": -1}, "active_trainable_params must be at least 0"),
     ({"active_params": 60, "active_trainable_params": 1.5}, "active_trainable_params must be at least 0 and whole"),
 ])  # fmt: skip
@@ -494,7 +496,7 @@ def test_given_active_parameters_replace_unknown_ones(experts, width):
         hc.MFU(model, x, peak=PEAK, active_params=0)
 
 
-@pytest.mark.parametrize("rule, given", [("megatron_lm", None), ("deepseek_whole", 60)])
+@pytest.mark.parametrize("rule, given", [("megatron_lm", None), ("deepseek_whole", 40)])
 def test_router_of_a_mixture_of_modules_is_refused(rule, given):
     with pytest.raises(UsageError, match=f"^rule {rule} treats routers") as caught:
         hc.MFU(Mixture(3, 5), torch.rand(2, 13, 5), peak=PEAK, rule=rule, active_params=given)
@@ -573,6 +575,7 @@ def test_update_is_share_of_peak():
     mfu.update(200, 1.5)
     assert (mfu.value, mfu.tokens, mfu.seconds) == (float(Fraction(6 * 77 * 400, 9 * 10**9)), 1200, 2.0)
     assert mfu.average == float(Fraction(6 * 77 * 600, 3 * 10**9))
+    assert f"MFU {100 * mfu.value:.4g} % in the last update, {100 * mfu.average:.4g} % on average" in str(mfu)
     assert all(part in str(mfu) for part in ("6n", "bf16", "0.001 TFLOP/s"))
     # 6 x 77 FLOPs a token, 3e9 FLOP/s
     for tokens, is_wrong in ((6493506, False), (6493507, True)):
@@ -607,55 +610,83 @@ class Batches(torch.utils.data.Dataset):
         return {"input_ids": ids, "labels": ids}
 
 
-@pytest.mark.parametrize("counts_tokens", [False, True])
-def test_trainer_logs_utilisation(tmp_path, counts_tokens, monkeypatch):
+@pytest.fixture
+def train(tmp_path):
+    """Return a function that trains a model under a callback of its utilisation, which it returns with what it logs."""
     transformers = pytest.importorskip("transformers", reason="the optional extra hf is not installed")
     pytest.importorskip("accelerate", reason="transformers.Trainer needs accelerate")
-    model = llama()
-    mfu = hc.MFU(model, input_ids=torch.zeros(2, T, dtype=torch.long), peak=PEAK, rule="palm")
-    arguments = transformers.TrainingArguments(
-        output_dir=str(tmp_path), max_steps=20, per_device_train_batch_size=B, logging_steps=1, report_to=[],
-        save_strategy="no", use_cpu=True, disable_tqdm=True, include_num_input_tokens_seen=counts_tokens,
-    )  # fmt: skip
-    callback = mfu.hugging_face_callback()
-    trainer = transformers.Trainer(model=model, args=arguments, train_dataset=Batches(), callbacks=[callback])
-    trainer.train()
+
+    def run(data=None, sample=T, **options):
+        model = llama()
+        mfu = hc.MFU(model, input_ids=torch.zeros(2, sample, dtype=torch.long), peak=PEAK, rule="palm")
+        arguments = transformers.TrainingArguments(
+            output_dir=str(tmp_path), per_device_train_batch_size=B, report_to=[], save_strategy="no", use_cpu=True,
+            disable_tqdm=True, **options,
+        )  # fmt: skip
+        callbacks = [mfu.hugging_face_callback()]
+        trainer = transformers.Trainer(
+            model=model, args=arguments, train_dataset=data or Batches(), callbacks=callbacks
+        )
+        trainer.train()
+        return mfu, [line for line in trainer.state.log_history if "loss" in line]
+
+    return run
+
+
+@pytest.mark.parametrize("counts_tokens", [False, True])
+def test_trainer_logs_utilisation(train, counts_tokens):
+    mfu, logged = train(max_steps=20, logging_steps=1, include_num_input_tokens_seen=counts_tokens)
     assert mfu.tokens == 20 * B * T
     assert mfu.tokens * mfu.flops_per_token == 20 * B * T * (6 * N + 12 * L * h * d_h * T)
-    logged = [line for line in trainer.state.log_history if "loss" in line]
     assert len(logged) == 20
     for line in logged:
         assert line["mfu"] == pytest.approx(line["tokens_per_s"] * (6 * N + 12 * L * h * d_h * T) / 312e12)
 
 
-def test_trainer_logs_the_steps_since_the_last_log(tmp_path, monkeypatch):
-    transformers = pytest.importorskip("transformers", reason="the optional extra hf is not installed")
-    pytest.importorskip("accelerate", reason="transformers.Trainer needs accelerate")
+def test_trainer_logs_the_steps_since_the_last_log(train, monkeypatch):
     times = iter([0, 7, 10, 21, 30, 32, 40, 41])
     monkeypatch.setattr("headcount.bench.mfu._now", lambda: float(next(times)))
+    _, logged = train(max_steps=4, logging_steps=2)
+    assert [line["tokens_per_s"] for line in logged] == [2 * B * T / (7 + 11), 2 * B * T / (2 + 1)]
+
+
+def test_smaller_last_batch_has_its_own_tokens(train):
+    class Odd(Batches):
+        def __len__(self):
+            return 2 * B + 1
+
+    mfu, _ = train(Odd(), num_train_epochs=2)
+    assert mfu.tokens == 2 * (2 * B + 1) * T
+
+
+def test_sequences_of_another_length_are_a_warning(train):
+    with pytest.warns(
+        UserWarning, match=f"has {B * T:,} tokens, where full batches .* {2 * B * T:,}: .* {2 * T}-token"
+    ):
+        mfu, _ = train(sample=2 * T, max_steps=2)
+    assert mfu.tokens == 2 * B * T
+
+
+def test_checkpointing_of_the_trainer_is_in_hfu(train):
     model = llama()
-    mfu = hc.MFU(model, input_ids=torch.zeros(2, T, dtype=torch.long), peak=PEAK, rule="palm")
-    arguments = transformers.TrainingArguments(
-        output_dir=str(tmp_path), max_steps=4, per_device_train_batch_size=B, logging_steps=2, report_to=[],
-        save_strategy="no", use_cpu=True, disable_tqdm=True,
-    )  # fmt: skip
-    callbacks = [mfu.hugging_face_callback()]
-    trainer = transformers.Trainer(model=model, args=arguments, train_dataset=Batches(), callbacks=callbacks)
-    trainer.train()
-    logged = [line["tokens_per_s"] for line in trainer.state.log_history if "loss" in line]
-    assert logged == [2 * B * T / (7 + 11), 2 * B * T / (2 + 1)]
+    # transformers 6 has the new names alone
+    new = hasattr(model, "activation_checkpointing_enable")
+    mfu, logged = train(max_steps=1, logging_steps=1, **{f"{'activation' if new else 'gradient'}_checkpointing": True})
+    getattr(model, f"{'activation' if new else 'gradient'}_checkpointing_enable")()
+    before = hc.MFU(model.train(), input_ids=torch.zeros(2, T, dtype=torch.long), peak=PEAK, rule="palm")
+    assert mfu.hardware_flops_per_token == before.hardware_flops_per_token > mfu.flops_per_token
+    assert logged[0]["hfu"] > logged[0]["mfu"]
 
 
 @pytest.mark.parametrize("given", [N - 1, N + 1, 1000, 10**10])
 def test_active_params_that_a_run_shows_are_no_choice(count, given):
-    with pytest.raises(UsageError, match=f"^active_params={given}: .* {N} parameters$"):
+    with pytest.raises(UsageError, match=f"^active_params={given}: .* {N} parameters"):
         hc.MFU(count, peak=PEAK, active_params=given)
     assert hc.MFU(count, peak=PEAK, active_params=N, rule="6n").flops_per_token == 6 * N
 
 
 def test_active_params_are_at_most_all():
     every = 3 * 5 + 3 * 25
-    hc.MFU(Mixture(3, 5), torch.rand(2, 13, 5), peak=PEAK, active_params=every)
     with pytest.raises(UsageError, match=f"^active_params={every + 1}: the model has {every} parameters"):
         hc.MFU(Mixture(3, 5), torch.rand(2, 13, 5), peak=PEAK, active_params=every + 1)
 
@@ -694,9 +725,15 @@ def test_number_of_a_loop_over_experts_is_proposed(experts, top_k, blocks):
     model = LoopOfExperts(experts, top_k, width, blocks)
     expert = 4 * width * width + 3 * width
     active = blocks * (experts * width + top_k * expert)
-    said = f"active_params={active} if that is by design (this run used {top_k} of {experts} experts per token on av"
+    said = (
+        f"(set model.active_params = {active} if it is by design that a token uses {top_k} of {experts} experts, as in"
+    )
     with pytest.raises(UsageError, match=re.escape(said)):
         hc.MFU(model, x, peak=PEAK, rule="6n")
+    # any other number is wrong in this run
+    for wrong in (active - 1, active + 1, sum(one.numel() for one in model.parameters())):
+        with pytest.raises(UsageError, match=f"^active_params={wrong}: .* {active} .*, {top_k} of {experts} experts$"):
+            hc.MFU(model, x, peak=PEAK, rule="6n", active_params=wrong)
     assert hc.MFU(model, x, peak=PEAK, rule="6n", active_params=active).flops_per_token == 6 * active
 
 

@@ -7,6 +7,7 @@ SMALL = ["count", "llama3-8b", "--set", f"num_layers={L}", "--seq-len", str(T), 
 N = 2 * V * d + L * (2 * d * h * d_h + 2 * d * g * d_h + 3 * d * F + 2 * d) + d
 PALM = 6 * N + 12 * L * h * d_h * T
 """FLOPs a token by hand."""
+NO_RECOMPUTATION = "rule palm counts no recomputation; hc.MFU counts what a training step runs again"
 RATE = ["--columns", "training_flops_per_token", "training_flops_per_step", "mfu", "hfu", "--seconds", "0.5"]
 
 
@@ -20,7 +21,7 @@ def test_columns_of_a_preset(last_rows):
     (row,) = last_rows(*SMALL, "--rules", "palm", *RATE, "--devices", "7", "--peak", "H100 SXM bf16")
     assert (row["training_flops_per_token"], row["training_flops_per_step"]) == (PALM, PALM * B * T)
     assert row["mfu"] == pytest.approx(100 * PALM * B * T / (0.5 * 7 * 989.5e12))
-    assert row["hfu"] is None and row["missing"] == {"hfu": "rule palm counts no recomputation"}
+    assert row["hfu"] is None and row["missing"] == {"hfu": NO_RECOMPUTATION}
 
 
 @pytest.mark.parametrize("peak", ["989.5 TFLOPS", "494.75 TMAC/s", "NVIDIA H100 80GB HBM3", "H100 SXM5", "989.5e12"])
@@ -102,3 +103,19 @@ def test_rule_that_does_not_apply_is_a_dash(command, tables, rules):
 def test_rules_none_of_which_applies_are_refused(command):
     code, _, err = command("compare", "mlm-transformer", "--rules", "maxtext", "deepseek_causal")
     assert code == 2 and "rule maxtext counts causal pairs" in err and "choose from 6n" in err
+
+
+def test_measured_step_has_an_mfu_by_each_rule(tables, command):
+    argv = ["compare", *SMALL[1:], "--rules", "palm", "6n", "--tokens", "700", "--seconds", "0.5", "--devices", "7"]
+    peak = ["--peak", "989.5T"]
+    rows = {row["rule"]: row for row in tables(*argv, *peak)["rules"]}
+    for rule, flops in {"palm": PALM, "6n": 6 * N}.items():
+        assert rows[rule]["accounts"]["mfu"] == pytest.approx(100 * flops * 700 / (0.5 * 7 * 989.5e12))
+    assert "(MFU" in command(*argv, *peak, "--brief")[1]
+    # what nothing takes is refused
+    for options, reason in [
+        (["--tokens", "700"], "--tokens: give --columns"), (["--seconds", "1"], "column mfu needs --peak"),
+        (["--columns", "kv_bytes"], "--columns of rules are training_flops_per_token,"),
+    ]:  # fmt: skip
+        code, _, err = command("compare", "llama3-8b", "--rules", "palm", "6n", *options)
+        assert code == 2 and reason in err
