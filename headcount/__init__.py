@@ -1,4 +1,4 @@
-"""Count multiply-accumulates and parameters of attention layers, by closed form and by running them.
+"""Count MACs and parameters of a PyTorch model by running it, and of an attention layer by a formula of its sizes.
 
     import headcount as hc
 
@@ -11,8 +11,7 @@
 
 Each name is imported at its first use, so that closed forms and presets need no torch. Each attention variant is
 an attribute too, its module of closed forms: ``mha``, ``moa`` and the others that ``dir`` lists. ``gqa`` and ``mqa``
-are ``mha`` with fewer key/value heads. Sizes that make no layer raise ValueError, wrong usage UsageError, operations
-without a rule UnsupportedError, a changed cost CostChanged, a package or device that is not there EnvironmentMissing.
+are ``mha`` with fewer key/value heads. Sizes that make no layer raise ValueError.
 """
 
 from importlib import import_module

@@ -92,6 +92,11 @@ def budget(facts: Facts, variant: str) -> dict[str, str]:
     return {"constant": same, "table": document.rows_of(found, *shown, code="target")}
 
 
+def found(facts: Facts, search: str) -> str:
+    """Return the rows of a search."""
+    return document.rows_of(facts.budget(search), code="target")
+
+
 def _varying_columns(table: Table[BudgetRow]) -> tuple[list[str], str]:
     """Return the keys of the columns that vary, and a sentence with the constant columns."""
     columns, first = table.columns, table.rows[0]
