@@ -59,6 +59,17 @@ def at_own_sizes(facts: Facts) -> dict[str, str]:
     }
 
 
+def outcomes(facts: Facts, paper: str) -> str:
+    """Return how many sentences of a paper hold, hold for some rows, fail and cannot be tried at its own sizes."""
+    found = [row[OWN] for _, row in _judged(facts, paper)]
+    holds, fails = (found.count(VERDICT[is_true]) for is_true in (True, False))
+    partly = sum(str(verdict).startswith(f"{VERDICT[True]} in ") for verdict in found)
+    parts = {"hold": holds, "hold for some of their rows": partly, "fail": fails}
+    parts["cannot be tried"] = len(found) - sum(parts.values())
+    counts = ", ".join(f"{number} {what}" for what, number in parts.items() if number)
+    return f"of {len(found)} statements {counts}"
+
+
 def sentences(facts: Facts, paper: str) -> str:
     """Return a table of a paper's sentences with their verdicts, and a paragraph for each."""
     source, judged = facts.claims.papers[paper], _judged(facts, paper)

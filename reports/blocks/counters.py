@@ -48,6 +48,7 @@ def errors(facts: Facts) -> dict[str, Any]:
     return {
         "ours": OURS,
         "count": len(tools),
+        "each": len(tools) // len({cell.counter for cell in tools}),
         "counters": len({cell.counter for cell in tools}),
         "formulations": len({cell.spelling for cell in tools}),
         "devices": len({cell.device for cell in tools}),
@@ -58,6 +59,16 @@ def errors(facts: Facts) -> dict[str, Any]:
         "least": float(min(found)),
         "most": float(max(found)),
     }
+
+
+def by_tool(facts: Facts) -> str:
+    """Return how many counts of each tool are exact, the best tool first."""
+    exact: dict[str, list[bool]] = {}
+    for cell in facts.audit():
+        if cell.counter != OURS:
+            exact.setdefault(cell.counter, []).append(cell.error == 0)
+    best = sorted(exact, key=lambda tool: -sum(exact[tool]))
+    return ", ".join(f"`{tool}` {sum(exact[tool])}" for tool in best)
 
 
 def failed_calls(facts: Facts) -> str:

@@ -19,6 +19,11 @@ def count(facts: Facts) -> str:
     return f"{sum(len(cells) for _, cells in facts.libraries.values()):,}"
 
 
+def reproduced(facts: Facts) -> str:
+    """Return how many figures a rule gives."""
+    return f"{sum(share.reproduced for share in _shares(facts)):,}"
+
+
 def sources(facts: Facts) -> str:
     """Return the source of each table and the versions that counted its models."""
     return "\n".join(

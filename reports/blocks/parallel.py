@@ -57,15 +57,25 @@ def ranks(facts: Facts) -> str:
 
 
 def finding(facts: Facts) -> str:
-    """Return how much the last plan of the first model sends against its first plan, in a step and for each MAC."""
-    first, *_, last = [row for row in plots.ranks() if row["model"] == plots.PLANNED[0].model]
-    step = last["sent_bytes"] / first["sent_bytes"]
-    each = step * first["macs"] / last["macs"]
-    return (
-        f"On {first['ranks']} devices a rank of {first['model']} sends {step:.2f} times as many bytes in a step by "
-        f"`{last['plan']}` as by `{first['plan']}`, and {each:.1f} times as many for each MAC, because a step of the "
-        f"rank has {first['macs'] / last['macs']:.0f} times fewer MACs."
-    )
+    """Return for each model with several plans of as many ranks which sends least for each MAC, and which most."""
+    groups: dict[tuple[str, int, int], dict[str, Fraction]] = {}
+    for row in plots.ranks():
+        if row["sent_bytes"]:
+            each = groups.setdefault((row["model"], row["ranks"], row["T"]), {})
+            each[row["plan"]] = Fraction(row["sent_bytes"], row["macs"])
+    lines = []
+    for (model, ranks, _), each in groups.items():
+        least, most = (choose(each, key=each.__getitem__) for choose in (min, max))
+        if each[most] > LEAST_RATIO * each[least]:
+            times = float(each[most] / each[least])
+            lines.append(
+                f"- {model} on {ranks} devices: `{least}` sends least for each MAC, `{most}` {times:.1f} times as much."
+            )
+    return "\n".join(lines)
+
+
+LEAST_RATIO = Fraction(11, 10)
+"""From which on the difference of two plans is worth a line."""
 
 
 def _sent(form: Ledger, plan: Plan) -> Size:

@@ -112,6 +112,27 @@ def overview(facts: Facts) -> str:
     return _per_device(facts, lambda rows: rows if _overview_rows(rows) else [], show)
 
 
+PASSES = {"forward": "forward pass", "both": "forward and backward pass", "decode": "decode step"}
+
+
+def outcomes(facts: Facts) -> str:
+    """Return how many models and layers of MoA and of MoH are faster than dense ones on each GPU, by pass."""
+    lines = []
+    for device, rows in latency.results(facts, _overview_rows)["cuda"].items():
+        verdicts: dict[str, list[str]] = {}
+        for row in rows:
+            family = "MoH" if "moh" in (row.get("model") or row["layer"]) else "MoA"
+            if (ratio := row["over dense"]) not in (None, UNMEASURED):
+                what = f"{family}, {PASSES[row['pass']]}"
+                verdicts.setdefault(what, []).append(ratio.rpartition(" ")[2])
+        for what, found in sorted(verdicts.items()):
+            faster, slower = (found.count(verdict) for verdict in ("faster", "slower"))
+            lines.append(
+                f"- {what}: of {len(found)} models and layers {faster} are faster, {slower} slower ({device})."
+            )
+    return "\n".join(lines)
+
+
 def _overview_rows(rows: Sequence[LatencyRecord]) -> list[dict[str, Any]]:
     """Return a row for each model, then for each layer at one length."""
     dense: dict[tuple[str, str], LatencyRecord] = {}
