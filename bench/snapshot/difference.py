@@ -3,6 +3,7 @@
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import zip_longest
@@ -188,9 +189,10 @@ def limit_at(most: int | str, value: int) -> int:
     text = str(most)
     if percentage := re.fullmatch(r"\+(\d+(?:\.\d+)?) ?%", text):
         return int(value * (100 + Fraction(percentage[1])) / 100)
-    if "%" in text:
-        raise ValueError(f"{text!r} is no limit; write +5% or 2.1G")
-    return parse_amount(text)
+    if not text.startswith("+"):
+        with suppress(ValueError):
+            return parse_amount(text)
+    raise ValueError(f"{text!r} is no limit; write +5% or 2.1G")
 
 
 def unmet_limits(count: Count) -> dict[str, str]:

@@ -215,7 +215,7 @@ def test_limit_is_a_percentage_of_the_locked_count(net, capsys):
         assert main(["--check", "net.lock", "--input", f"{batch},7", "--max", "macs=+40%"]) == 0
     assert main(["--update", "net.lock", "--input", "7,7", "--max", "macs=+1.5%"]) == 0
     assert limits(net / "net.lock") == {"macs": 149}
-    for wrong in ("macs=5%", "macs=-5%", "macs=+%", "flops=+5%"):
+    for wrong in ("macs=5%", "macs=-5%", "macs=+%", "macs=5x", "macs=+5", "flops=+5%"):
         assert main([*NET, "--max", wrong]) == 2
         assert wrong in capsys.readouterr().err
 
