@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from headcount.bench.column import Column
 from headcount.formulas.ledger import flops
+from headcount.formulas.published.rounding import fixed
 
 
 class Row:
@@ -90,9 +91,27 @@ class Result:
     remark: Callable[[], str] = lambda: ""
 
 
-def format_macs(number: int, in_flops: bool) -> str:
-    """Return a number of MACs with its unit."""
-    return f"{flops(number):,} FLOPs" if in_flops else f"{number:,} MACs"
+PREFIXES = {"P": 10**15, "T": 10**12, "G": 10**9, "M": 10**6}
+OF_PARAMETERS = {"T": 10**12, "B": 10**9, "M": 10**6}
+
+
+def format_macs(number: int, in_flops: bool, what: str = "") -> str:
+    """Return a number of MACs with its unit, "7.96 TMACs (7,959,648,141,312)", and of ``what`` they are."""
+    size, unit = (flops(number), "FLOPs") if in_flops else (number, "MACs")
+    return _for_people(size, unit, PREFIXES, what)
+
+
+def format_params(number: int) -> str:
+    """Return a number of parameters, "8.03 B parameters (8,030,261,248)"."""
+    return _for_people(number, " parameters", OF_PARAMETERS)
+
+
+def _for_people(number: int, unit: str, prefixes: Mapping[str, int], what: str = "") -> str:
+    """Return a number in the largest prefix that it reaches, and the integer; below a million the integer alone."""
+    for prefix, size in prefixes.items():
+        if number >= size:
+            return f"{fixed(Fraction(number, size), 2)} {prefix}{unit} ({number:,}{f' of {what}' if what else ''})"
+    return f"{number:,} {unit.strip()}{f' ({what})' if what else ''}"
 
 
 def shown(make: Callable[..., Column], head: str, *words: str, **options: Any) -> Any:

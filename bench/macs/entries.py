@@ -12,7 +12,7 @@ from headcount.bench.counting.result import Count
 from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError
 from headcount.bench.macs.columns import Accounts, account_column
-from headcount.bench.result import Result, Row, Table, columns_of, format_macs, shown
+from headcount.bench.result import Result, Row, Table, columns_of, format_macs, format_params, shown
 from headcount.bench.training_flops import RuleRefused, find_rule, flops_per_token, tokens_of
 from headcount.formulas.conventions import CONVENTIONS, Rule
 from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger, divide
@@ -94,7 +94,7 @@ def sentence(counts: Sequence[Count], in_flops: bool) -> str:
     for count in counts:
         ledger = count.ledger
         active = f", {ledger.active_params:,} of them active" if ledger.active_params != ledger.params else ""
-        parts.append(f"{count.name}: {format_macs(ledger.macs, in_flops)}, {ledger.params:,} parameters{active}")
+        parts.append(f"{count.name}: {format_macs(ledger.macs, in_flops)}, {format_params(ledger.params)}{active}")
     return f"{'; '.join(parts)}."
 
 

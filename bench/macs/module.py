@@ -10,7 +10,7 @@ from headcount.bench.counters.base import ToolCount
 from headcount.bench.counting.result import Count, bytes_of_element
 from headcount.bench.macs.ranks import TRANSFER_COLUMNS, transfer_rows
 from headcount.bench.output.figure import figure
-from headcount.bench.result import Row, Table, columns_of, format_macs, shown
+from headcount.bench.result import Row, Table, columns_of, format_macs, format_params, shown
 from headcount.formulas.summary import sizes
 
 LONGEST = 50
@@ -88,7 +88,7 @@ def sentence(count: Count, in_flops: bool) -> str:
     tools = count.tools or ()
     explained = sum(tool.reason is None and tool.explained for tool in tools)
     reported = f"; {explained} of {plural(len(tools), 'reported count')} explained by the trace" if tools else ""
-    cost = f"{format_macs(count.macs, in_flops)} ({count.headline}), {count.params:,} parameters"
+    cost = f"{format_macs(count.macs, in_flops, count.headline)}, {format_params(count.params)}"
     return f"{cost}{reported}{_not_called(count)}."
 
 

@@ -22,6 +22,8 @@ from headcount.bench.latency.table import median_ms
 from headcount.bench.performance import model, sources
 from headcount.bench.records import LatencyRecord
 from headcount.bench.result import Table
+from headcount.bench.variants import variant
+from headcount.models.configs.registry import VARIANTS
 from headcount.reports import counting, document, latency
 from headcount.reports.blocks.claims import quote
 from headcount.reports.document import File, link
@@ -121,8 +123,9 @@ def outcomes(facts: Facts) -> str:
     for device, rows in latency.results(facts, _overview_rows)["cuda"].items():
         verdicts: dict[str, list[str]] = {}
         for row in rows:
-            family = "MoH" if "moh" in (row.get("model") or row["layer"]) else "MoA"
             if (ratio := row["over dense"]) not in (None, UNMEASURED):
+                names = (row.get("model") or row["layer"]).split("-")
+                family = next(variant(name).label for name in VARIANTS if name in names)
                 what = f"{family}, {PASSES[row['pass']]}"
                 verdicts.setdefault(what, []).append(ratio.rpartition(" ")[2])
         for what, found in sorted(verdicts.items()):
