@@ -26,6 +26,7 @@ from headcount.bench.render import realised
 from headcount.bench.result import Result, Table, format_macs
 from headcount.bench.snapshot import difference
 from headcount.bench.snapshot import tables as snapshot
+from headcount.bench.targets.process import shared_imports
 from headcount.bench.targets.target import TARGET, add_target_options, has_plans, parse_target
 from headcount.bench.training_flops import RuleRefused
 from headcount.formulas.plan import GRAMMAR, Plan
@@ -59,6 +60,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     return out
 
 
+@shared_imports()
 def command(args: argparse.Namespace) -> Result:
     """Compare what ``args`` names."""
     if args.rules and not args.plan and (len(args.rules) > 1 or not args.columns):

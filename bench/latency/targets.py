@@ -15,7 +15,7 @@ from headcount.bench.latency.timing_cases import check_memory
 from headcount.bench.output.progress import stage
 from headcount.bench.records import NO_GRAPH, Interval, Samples
 from headcount.bench.result import Result, Row, Table, columns_of, shown
-from headcount.bench.targets.process import run_isolated
+from headcount.bench.targets.process import run_isolated, shared_imports
 from headcount.bench.targets.target import Target, add_target_options, is_configuration, parse_target
 from headcount.models.configs.targets import has_closed_form
 
@@ -75,7 +75,8 @@ def command(args: argparse.Namespace) -> Result:
     """Return the table of the targets, counted and timed. Raises what count and run_isolated do."""
     schedule.prepare(args)
     targets = [_with_lengths(parse_target(text, args), len(args.target) > 1) for text in args.target]
-    counts = [count(replace(target, device=None)) for target in targets]
+    with shared_imports():
+        counts = [count(replace(target, device=None)) for target in targets]
     for text, counted in zip(args.target, counts, strict=True):
         check_memory(text, counted.weight_bytes, args.device)
     args.mode = args.mode or MODES[args.backward]

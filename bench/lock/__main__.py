@@ -48,6 +48,7 @@ from headcount.bench.snapshot.difference import (
     unmet_limits,
 )
 from headcount.bench.snapshot.tables import LOCKED, input_facts, merge_targets, tables
+from headcount.bench.targets.process import shared_imports
 from headcount.bench.targets.target import (
     POLICIES,
     Target,
@@ -103,6 +104,7 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     return serve(prog, parser(prog), command, argv)
 
 
+@shared_imports()
 def command(args: argparse.Namespace) -> Result | str:
     """Return the result for ``args``; the module is counted before anything is printed."""
     if args.workflow:

@@ -14,6 +14,7 @@ from headcount.bench.macs.own_models import Models, check_name
 from headcount.bench.macs.published import NOT_COUNTED, CellRow, count_verdicts, row_of
 from headcount.bench.macs.review import review, shortened
 from headcount.bench.result import Row, Table, columns_of, shown
+from headcount.bench.targets.process import shared_imports
 from headcount.formulas.published import own
 from headcount.formulas.published.figures import EMPTY, QUANTITIES, evaluate
 from headcount.formulas.published.rounding import fixed
@@ -44,6 +45,7 @@ class RuleRow(Row):
     exit_code: int = 0
 
 
+@shared_imports()
 def judge_files(args: Namespace) -> tuple[list[Table], str]:
     """Return the tables of the files ``args.table``, and the number of cells by verdict or the rules found.
 

@@ -21,6 +21,7 @@ from headcount.bench.output.figure import figure, label_values
 from headcount.bench.output.layout import in_flops as flops_column
 from headcount.bench.output.layout import scaled, unit_for
 from headcount.bench.result import Row, Table
+from headcount.bench.targets.process import shared_imports
 from headcount.bench.targets.target import is_configuration, parse_target
 from headcount.bench.targets.user_code import UserCodeError, check_target
 from headcount.models.configs.base import AttentionConfig
@@ -85,6 +86,7 @@ def _plain(value: str) -> str:
         return value
 
 
+@shared_imports()
 def table(
     args: argparse.Namespace, varied: Mapping[str, list[str]], given: Assumptions, human: bool
 ) -> Table[SurveyRow]:

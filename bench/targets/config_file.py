@@ -33,7 +33,7 @@ from headcount.bench.targets.config_data import (
 from headcount.bench.targets.input_search import NO_VALUES, trial_error
 from headcount.bench.targets.latents import LatentInputs
 from headcount.bench.targets.model_inputs import Inputs, reads_text
-from headcount.bench.targets.target import Target
+from headcount.bench.targets.target import LIBRARIES, Target
 from headcount.bench.targets.user_code import Built, UserCodeError
 from headcount.models.configs.suggest import did_you_mean
 
@@ -77,11 +77,10 @@ def build_from_config(
     """
     path = find_file(source) if source.startswith("hf:") else Path(source)
     config = read_json(path)
-    library = next((library for key, library in _LIBRARIES.items() if config.get(key)), None)
-    if library is None:
-        keys = ", ".join(f"{key} ({library})" for key, (library, _) in _LIBRARIES.items())
+    name = next((library for key, library in LIBRARIES.items() if config.get(key)), None)
+    if name is None:
+        keys = ", ".join(f"{key} ({library})" for key, library in LIBRARIES.items())
         raise UserCodeError(f"{path.name} names no model; it needs one of {keys}")
-    name, build = library
     require_library(name)
     with _one_line(f"importing {name}"):
         package = import_module(name)
@@ -89,7 +88,7 @@ def build_from_config(
     notes: list[str] = []
     with torch.device(device), _IntegersWithValues(), offline(), _one_line("the configuration cannot be built"):
         config, fields = restrict(config, notes), restrict(fields, notes)
-        model, settings = build(package, config, fields, dtype, notes)
+        model, settings = _BUILDERS[name](package, config, fields, dtype, notes)
     model.eval()
     weights = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     kind = LatentInputs if name == "diffusers" else Inputs
@@ -452,9 +451,9 @@ def _from_timm(
     return model.to(getattr(torch, dtype or DEFAULT_DTYPE)), settings
 
 
-_LIBRARIES: dict[str, tuple[str, Callable[..., _Model]]] = {
-    "model_type": ("transformers", _from_transformers),
-    "_class_name": ("diffusers", _from_diffusers),
-    "architecture": ("timm", _from_timm),
+_BUILDERS: dict[str, Callable[..., _Model]] = {
+    "transformers": _from_transformers,
+    "diffusers": _from_diffusers,
+    "timm": _from_timm,
 }
-"""Name of the library and what builds its models, by the key that its configurations have."""
+"""What builds the models of a library."""

@@ -28,7 +28,8 @@ from headcount.bench.errors import (
     require_package,
     reset_warning_filters,
 )
-from headcount.bench.targets.target import is_configuration
+from headcount.bench.targets.forks import IS_SAFE, Fork, ForkServer
+from headcount.bench.targets.target import is_configuration, library_of
 from headcount.bench.targets.user_code import IncompleteTarget, UserCodeError, check_target, import_folders
 from headcount.bench.trace.garbage_collector import importing
 
@@ -40,6 +41,16 @@ POLL_S = 0.1
 """Seconds between two looks at whether a process ended without an answer; an answer is read at once."""
 NO_DRIVER = "0 active drivers"
 """What Triton says of a launch without a GPU."""
+COUNTING = "headcount.bench.counting.module"
+"""The module that counts, which imports torch."""
+BUILDING = "headcount.bench.targets.config_file"
+"""The module that builds a model from its configuration."""
+MODELS = {
+    "transformers": ("transformers.modeling_utils", "transformers.generation.utils"),
+    "diffusers": ("diffusers",),
+    "timm": ("timm",),
+}
+"""Modules of a library that its models import."""
 
 
 class InternalError(RuntimeError):
@@ -106,9 +117,8 @@ def isolated_process(code: Sequence[str], label: str = "") -> Iterator[Callable[
     # a file without a name: nothing is left of it, however this ends
     with calls, tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as err:
         # a descriptor reaches the process as that of a connection
-        with its_calls, Connection(os.dup(err.fileno()), readable=False) as log, starting(), _without_main():
-            process = CONTEXT.Process(target=_serve, args=(its_calls, log, tuple(code), label))
-            process.start()
+        with its_calls, Connection(os.dup(err.fileno()), readable=False) as log:
+            process = _start(its_calls, log, tuple(code), label)
 
         def run(task: str, *args: Any, **options: Any) -> Any:
             # without what calls before have printed
@@ -130,7 +140,58 @@ def isolated_process(code: Sequence[str], label: str = "") -> Iterator[Callable[
             _end(process)
 
 
-def _ask(calls: Connection, process: BaseProcess, call: _Call) -> tuple[Any, Exception | None] | None:
+_SERVERS: dict[tuple[str, ...], ForkServer] = {}
+"""The processes whose forks are those of the block that runs, by what they have imported."""
+_is_shared = False
+
+
+@contextmanager
+def shared_imports() -> Iterator[None]:
+    """Import what the processes of a block need once: where that is safe, they are forks of one that has imported it.
+
+    User code finds what it finds in a new process, and a configuration its library too.
+    """
+    global _is_shared
+    if _is_shared or not IS_SAFE:
+        yield
+        return
+    _is_shared = True
+    try:
+        yield
+    finally:
+        _is_shared = False
+        while _SERVERS:
+            _SERVERS.popitem()[1].end()
+
+
+def _start(calls: Connection, log: Connection, code: Sequence[str], label: str) -> BaseProcess | Fork:
+    """Start the process that answers ``calls``."""
+    if _is_shared:
+        modules = _modules(code)
+        # where it ended as it imported, a new process says why
+        with suppress(EOFError, ConnectionError):
+            if modules not in _SERVERS:
+                _SERVERS[modules] = ForkServer(_spawn, _serve, modules, _import_path(()))
+            return _SERVERS[modules].start((calls, log), code, label)
+    return _spawn(_serve, calls, log, code, label)
+
+
+def _modules(code: Sequence[str]) -> tuple[str, ...]:
+    """Return what a process of ``code`` imports in any case: of user code, what it does before that runs."""
+    libraries = {*map(library_of, code)}
+    found = libraries.pop() if len(libraries) == 1 else None
+    return (COUNTING, BUILDING, *MODELS[found]) if found else (COUNTING,)
+
+
+def _spawn(target: Callable[..., None], *args: Any) -> BaseProcess:
+    """Start a new process."""
+    with starting(), _without_main():
+        process = CONTEXT.Process(target=target, args=args)
+        process.start()
+    return process
+
+
+def _ask(calls: Connection, process: BaseProcess | Fork, call: _Call) -> tuple[Any, Exception | None] | None:
     """Return the answer of a process to a call, or its error; None, and end it, where it sends neither."""
     with suppress(EOFError, ConnectionError):
         calls.send(call)
@@ -143,7 +204,7 @@ def _ask(calls: Connection, process: BaseProcess, call: _Call) -> tuple[Any, Exc
     return None
 
 
-def _end(process: BaseProcess) -> None:
+def _end(process: BaseProcess | Fork) -> None:
     """End a process and its group."""
     if hasattr(os, "killpg") and process.pid:
         with suppress(OSError):
@@ -250,10 +311,7 @@ def _result(call: _Call, code: Sequence[str]) -> Any:
     with importing():
         # before the user's folders are on sys.path, where a file may be called like a package
         task = getattr(import_module(module), function)
-    # without the checkout's root, whose packages bench, models … may be called like the user's
-    known = (headcount.CHECKOUT, Path.cwd())
-    others = [folder for folder in sys.path if Path(folder).resolve() not in known]
-    sys.path[:] = [*dict.fromkeys(folder for spec in code for folder in import_folders(spec)), *others]
+    sys.path[:] = _import_path(code)
     # cached bytecode counts as current where size and second are equal: a quick change would be missed
     sys.dont_write_bytecode = True
     try:
@@ -270,6 +328,14 @@ def _result(call: _Call, code: Sequence[str]) -> Any:
     except RecursionError:
         reason = "inputs or results contain themselves, or are nested deeper than Python's recursion limit"
         raise UsageError(reason) from None
+
+
+def _import_path(code: Sequence[str]) -> list[str]:
+    """Return sys.path of a process of ``code``."""
+    # without the checkout's root, whose packages bench, models … may be called like the user's
+    known = (headcount.CHECKOUT, Path.cwd())
+    others = [folder for folder in sys.path if Path(folder).resolve() not in known]
+    return [*dict.fromkeys(folder for spec in code for folder in import_folders(spec)), *others]
 
 
 def _as_sent(error: Exception, label: str, replaced: Sequence[str]) -> Exception:

@@ -133,7 +133,7 @@ def test_first_cause_of_a_failed_import_is_named(build, monkeypatch):
         except RuntimeError as error:
             raise ModuleNotFoundError("Could not import module 'A'. Are its requirements defined correctly?") from error
 
-    monkeypatch.setitem(config_file._LIBRARIES, "model_type", ("transformers", fail))
+    monkeypatch.setitem(config_file._BUILDERS, "transformers", fail)
     words = r"Could not import module 'A'\. RuntimeError: operator lib::nms does not exist$"
     with pytest.raises(EnvironmentMissing, match=words):
         build(LLAMA)

@@ -124,20 +124,23 @@ def make():
 """
 
 
-def test_interrupt_ends_all_processes(tmp_path):
-    """Ctrl-C reaches every process of the foreground group."""
+@pytest.mark.parametrize("command", ["count", "table"])
+def test_interrupt_ends_all_processes(command, tmp_path):
+    """Ctrl-C reaches every process of the foreground group; the rows of a table are forks."""
     temporary, marker = tmp_path / "tmp", tmp_path / "marker"
     temporary.mkdir()
     (tmp_path / "hangs.py").write_text(HANGS)
+    (tmp_path / "rows.csv").write_text("target,quantity,printed\nhangs.py:make,macs,1\n")
+    argument = {"count": "hangs.py:make", "table": "rows.csv"}[command]
     env = {**os.environ, "MARKER": str(marker), "TMPDIR": str(temporary)}
-    argv = [sys.executable, "-m", "headcount", "count", f"{tmp_path / 'hangs.py'}:make"]
+    argv = [sys.executable, "-m", "headcount", command, str(tmp_path / argument)]
     process = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=env, start_new_session=True)
     while not marker.exists():
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=20)
-    assert (process.returncode, err) == (130, "\nheadcount count: interrupted\n")
+    assert (process.returncode, err) == (130, f"\nheadcount {command}: interrupted\n")
     assert not list(temporary.iterdir())
     started, deadline = {int(number) for number in marker.read_text().split()}, time.monotonic() + 5
     while any(
