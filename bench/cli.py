@@ -271,7 +271,7 @@ def _serve(prog: str, args: argparse.Namespace, plan: Callable[[argparse.Namespa
         return answer()
     style = partial(Style.of, wide=args.wide, unit=args.unit, flops=args.flops)
     brief = args.brief and form != "json"
-    tables = progress.with_progress(answer.tables, prog, "table")
+    tables = progress.with_progress(answer.tables, f"{prog}, table")
     if args.out and files.is_folder(args.out):
         printed = write_folder(tables, form, args.out, style, brief)
     else:

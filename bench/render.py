@@ -98,7 +98,7 @@ def file_name(table: Table) -> str:
 
 def realised(table: Table) -> Table:
     """Return ``table`` with its rows as a list."""
-    return replace(table, rows=list(with_progress(table.rows, table.name, "row")))
+    return replace(table, rows=list(with_progress(table.rows, f"{table.name}, row")))
 
 
 def _write_json(tables: Sequence[Table], stream: TextIO, sentence: str) -> None:

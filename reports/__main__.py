@@ -66,7 +66,7 @@ def make_files(facts, only: Sequence[str] | None) -> dict[Path, str | bytes]:
         facts.begin_stored()
         makers[template.GENERATED / explorer.FILE] = explorer.text
     made = ((path, make(facts)) for path, make in makers.items())
-    files = dict(with_progress(made, PROG, "file"))
+    files = dict(with_progress(made, f"{PROG}, file"))
     if not only:
         files[template.ROOT / "reports" / "records" / STORE] = facts.counts()
     return files

@@ -134,8 +134,9 @@ def _counted(
     cases = [case for table in reproduced for case in table.cases.values()]
     with published.counting(cases, counters, args.device) as count:
         for table in reproduced:
-            rows = with_progress(table.cases.items(), table.printed.name, "row")
-            made = table.table(counters, [table.row(row, count(case)) for row, case in rows])
+            rows = (table.row(row, count(case)) for row, case in table.cases.items())
+            names = [*table.cases]
+            made = table.table(counters, list(with_progress(rows, f"{table.printed.name}, row", names)))
             models += made.rows
             yield columns.of_table(made, args.columns, given) if args.columns else made
             yield from table.vocabularies() if args.params else ()

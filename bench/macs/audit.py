@@ -74,8 +74,9 @@ def count_formulations(counters: Sequence[str], device: str | None) -> list[Audi
     """Return every formulation on every device, by every counter."""
     devices = [device] if device else ["cpu", "meta", *(["cuda"] if torch.cuda.is_available() else [])]
     places = [(formulation, where) for formulation in FORMULATIONS for where in devices]
-    runs = with_progress(places, "audit", "run")
-    return [_row(formulation, where, _read(formulation, where, counters)) for formulation, where in runs]
+    rows = (_row(formulation, where, _read(formulation, where, counters)) for formulation, where in places)
+    names = [f"{formulation.name} on {where}" for formulation, where in places]
+    return list(with_progress(rows, "run", names))
 
 
 def tables(rows: Sequence[AuditRow], counters: Sequence[str]) -> list[Table]:

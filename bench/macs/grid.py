@@ -261,9 +261,9 @@ def count_grid(grid: Grid, counters: Sequence[str] = (), device: str | None = No
     if counters:
         for _, case in buildable:
             case.check_runs()
-    points = with_progress(buildable, "grid", "row")
-    rows = [_row(grid.variant, point, case, counters, device) for point, case in points]
-    return GridCount(grid, rows, left_out)
+    rows = (_row(grid.variant, point, case, counters, device) for point, case in buildable)
+    names = [format_sizes(point) for point, _ in buildable]
+    return GridCount(grid, list(with_progress(rows, "row", names)), left_out)
 
 
 def _row(

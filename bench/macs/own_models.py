@@ -18,6 +18,7 @@ from headcount.bench.counting.count import count
 from headcount.bench.counting.result import Count, Unknown
 from headcount.bench.errors import EnvironmentMissing, Option, OptionError, UsageError
 from headcount.bench.macs.published import as_words
+from headcount.bench.output.progress import with_progress
 from headcount.bench.targets.process import InternalError
 from headcount.bench.targets.target import Target, is_configuration, parse_input, parse_target, split_lengths
 from headcount.bench.targets.user_code import (
@@ -264,22 +265,29 @@ class Models:
 
     def _count_rows(self) -> None:
         """Count the model of each row. Raises NotCounted where there is none."""
-        rows = self.table.rows
-        bare: dict[str, str] = {}
-        for number, row in enumerate(rows):
-            package = "" if row.input or row.side else _package(row.model.spec)
-            try:
-                # another of its package need not be built to fail so
-                if (first := bare.get(package, row.target)) != row.target:
-                    raise InputsMissing(f"{row.target}, as {first}, has no inputs", advice=INPUT_ADVICE)
-                self._count(row)
-            except ERRORS as error:
-                self.failed[number] = self._message(row, error), getattr(error, "exit_code", UsageError.exit_code)
-                if package and isinstance(error, InputsMissing):
-                    bare.setdefault(package, row.target)
+        rows, bare = self.table.rows, dict[str, str]()
+        found = with_progress((self._failure(row, bare) for row in rows), "row", [row.name for row in rows])
+        self.failed = {number: failure for number, failure in enumerate(found) if failure}
         if len(self.failed) == len(rows):
             texts = dict.fromkeys(f"{self.path}: {text}" for text, _ in self.failed.values())
             raise NotCounted("\n".join(texts), self.failed[0][1])
+
+    def _failure(self, row: Row, bare: dict[str, str]) -> tuple[str, int] | None:
+        """Count the model of a row, and return why it has no count, with the exit code; None of one that has.
+
+        ``bare``: the first target of each package whose functions return no inputs.
+        """
+        package = "" if row.input or row.side else _package(row.model.spec)
+        try:
+            # another of its package need not be built to fail so
+            if (first := bare.get(package, row.target)) != row.target:
+                raise InputsMissing(f"{row.target}, as {first}, has no inputs", advice=INPUT_ADVICE)
+            self._count(row)
+        except ERRORS as error:
+            if package and isinstance(error, InputsMissing):
+                bare.setdefault(package, row.target)
+            return self._message(row, error), getattr(error, "exit_code", UsageError.exit_code)
+        return None
 
     def _count(self, row: Row) -> None:
         """Count the model of a row. Raises what the count does, and ValueError for a number that it does not have."""

@@ -20,6 +20,7 @@ from headcount.bench.macs.columns import Accounts, account_column, with_accounts
 from headcount.bench.output.figure import figure, label_values
 from headcount.bench.output.layout import in_flops as flops_column
 from headcount.bench.output.layout import scaled, unit_for
+from headcount.bench.output.progress import with_progress
 from headcount.bench.result import Row, Table
 from headcount.bench.targets.process import shared_imports
 from headcount.bench.targets.target import is_configuration, parse_target
@@ -172,14 +173,16 @@ def _rows(
         for point in points
     ]
     targets = [parse_target(whole, args) for _, _, whole in jobs]
-    cases = [_case(target, whole) for target, (_, _, whole) in zip(targets, jobs, strict=True)]
+    words = [whole for _, _, whole in jobs]
+    cases = list(with_progress(map(_case, targets, words), "row", words))
     for spec in {target.spec: None for target, case in zip(targets, cases, strict=True) if case is None}:
         try:
             check_target(spec)
         except UserCodeError as error:
             raise UsageError(f"{spec}: {error}") from None
-    for target, case, (name, point, _) in zip(targets, cases, jobs, strict=True):
-        yield SurveyRow(name, point, case or count(target, columns=names, given=given))
+    counts = (case or count(target, columns=names, given=given) for target, case in zip(targets, cases, strict=True))
+    for found, (name, point, _) in zip(with_progress(counts, "row", words), jobs, strict=True):
+        yield SurveyRow(name, point, found)
 
 
 def _case(target: Any, text: str) -> Case | None:

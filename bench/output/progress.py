@@ -4,7 +4,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from typing import Any
@@ -50,11 +50,14 @@ def _show(over: threading.Event) -> None:
         print(CLEAR, end="", file=sys.stderr, flush=True)
 
 
-def with_progress(items: Iterable[Any], what: str, unit: str) -> Iterator[Any]:
-    """Yield ``items``, with progress while the next one is computed."""
+def with_progress(items: Iterable[Any], what: str, names: Sequence[str] = ()) -> Iterator[Any]:
+    """Yield ``items``, with progress while the next one is computed: ``what`` it is, its number, and of all ``names``
+    its own.
+    """
     iterator = iter(items)
     for number in count(1):
-        with stage(f"{what}, {unit} {number}"):
+        name = f" of {len(names)}: {names[number - 1]}" if number <= len(names) else ""
+        with stage(f"{what} {number}{name}"):
             item = next(iterator, END)
         if item is END:
             return

@@ -40,7 +40,7 @@ class Renderer(ABC):
 
     def _number_notes(self, rows: list[Row]) -> Iterator[Row]:
         """Yield the rows of the current table, append them to ``rows``, and number their notes."""
-        for row in with_progress(self.table.rows, self.table.name, "row"):
+        for row in with_progress(self.table.rows, f"{self.table.name}, row"):
             for note in row.notes:
                 self.footnotes.setdefault(note, len(self.footnotes) + 1)
             rows.append(row)

@@ -81,7 +81,7 @@ def evaluation_tokens() -> Tensor:
 def run() -> list[Outcome]:
     """Train one model for each of ``RUNS``, on one thread so that results are the same every time."""
     with one_thread():
-        return list(with_progress(map(train, RUNS), "training", "run"))
+        return list(with_progress(map(train, RUNS), "training, run"))
 
 
 def train(coefficients: Mapping[str, float], steps: int | None = None) -> Outcome:
