@@ -103,9 +103,9 @@ def cold(monkeypatch, warm):
 
 
 @pytest.fixture(autouse=True)
-def closed_forms(monkeypatch, tmp_path_factory):
-    """Store the closed forms of configurations in a folder of this test run."""
-    monkeypatch.setenv("HEADCOUNT_CACHE", str(tmp_path_factory.getbasetemp() / "closed_forms"))
+def stored(monkeypatch, tmp_path_factory):
+    """Store closed forms and counts of configurations in a folder of this test run."""
+    monkeypatch.setenv("HEADCOUNT_CACHE", str(tmp_path_factory.getbasetemp() / "stored"))
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ import headcount
 from headcount.bench.closed_form.terms import Bytes, ClosedForm
 from headcount.bench.env import versions
 from headcount.bench.errors import UsageError, read_file
-from headcount.bench.output.files import ensure_dir, write
+from headcount.bench.output.files import cache_folder, ensure_dir, write
 from headcount.bench.output.progress import stage
 from headcount.bench.result_cache import digest
 from headcount.bench.targets.process import ProcessExited, isolated_process
@@ -157,10 +156,8 @@ def _named_type(config: Any) -> str | None:
 
 
 def folder() -> Path:
-    """Return the folder of stored closed forms: HEADCOUNT_CACHE, else below the user's cache."""
-    own = os.environ.get("HEADCOUNT_CACHE")
-    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(own or Path(caches) / "headcount") / "closed_forms"
+    """Return the folder of stored closed forms."""
+    return cache_folder("closed_forms")
 
 
 def _read(kind: Any, key: str) -> Any:

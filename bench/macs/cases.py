@@ -16,8 +16,9 @@ from headcount.bench.accounts import Assumptions
 from headcount.bench.case import LENGTHS as PRESET_LENGTHS
 from headcount.bench.case import Case
 from headcount.bench.closed_form.case import ConfigurationCase, configuration_case
+from headcount.bench.count_store import count
 from headcount.bench.counters.base import CounterError
-from headcount.bench.counting.count import count, derive_module
+from headcount.bench.counting.count import derive_module
 from headcount.bench.counting.result import Count, Unknown
 from headcount.bench.errors import UsageError, flag
 from headcount.bench.snapshot import file

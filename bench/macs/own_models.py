@@ -13,8 +13,8 @@ from typing import Any
 from headcount.bench.accounts import Assumptions
 from headcount.bench.case import Case
 from headcount.bench.closed_form.case import case_of
+from headcount.bench.count_store import count
 from headcount.bench.counters.base import CounterError
-from headcount.bench.counting.count import count
 from headcount.bench.counting.result import Count, Unknown
 from headcount.bench.errors import EnvironmentMissing, Option, OptionError, UsageError
 from headcount.bench.macs.published import as_words

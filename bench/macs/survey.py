@@ -13,7 +13,7 @@ from headcount.bench.accounts import Assumptions, value_of
 from headcount.bench.case import Case
 from headcount.bench.closed_form.case import case_of
 from headcount.bench.column import Column, plural
-from headcount.bench.counting.count import count
+from headcount.bench.count_store import count
 from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError
 from headcount.bench.macs.columns import Accounts, account_column, with_accounts

@@ -43,6 +43,19 @@ def ensure_dir(path: str | Path) -> Path:
     return Path(path)
 
 
+def cache_folder(name: str) -> Path:
+    """Return the folder of what is stored between runs: below HEADCOUNT_CACHE, else below the user's cache.
+
+    Of a user without a home it is none that can be written.
+    """
+    if own := os.environ.get("HEADCOUNT_CACHE"):
+        return Path(own) / name
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headcount" / name
+    except RuntimeError:
+        return Path(os.devnull) / name
+
+
 def check_writable(path: str | Path) -> None:
     """Raise UsageError where no output can be written to ``path``.
 

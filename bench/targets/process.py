@@ -171,7 +171,7 @@ def _start(calls: Connection, log: Connection, code: Sequence[str], label: str) 
         # where it ended as it imported, a new process says why
         with suppress(EOFError, ConnectionError):
             if modules not in _SERVERS:
-                _SERVERS[modules] = ForkServer(_spawn, _serve, modules, _import_path(()))
+                _SERVERS[modules] = ForkServer(_spawn, _serve, modules, import_path(()))
             return _SERVERS[modules].start((calls, log), code, label)
     return _spawn(_serve, calls, log, code, label)
 
@@ -311,7 +311,7 @@ def _result(call: _Call, code: Sequence[str]) -> Any:
     with importing():
         # before the user's folders are on sys.path, where a file may be called like a package
         task = getattr(import_module(module), function)
-    sys.path[:] = _import_path(code)
+    sys.path[:] = import_path(code)
     # cached bytecode counts as current where size and second are equal: a quick change would be missed
     sys.dont_write_bytecode = True
     try:
@@ -330,7 +330,7 @@ def _result(call: _Call, code: Sequence[str]) -> Any:
         raise UsageError(reason) from None
 
 
-def _import_path(code: Sequence[str]) -> list[str]:
+def import_path(code: Sequence[str]) -> list[str]:
     """Return sys.path of a process of ``code``."""
     # without the checkout's root, whose packages bench, models … may be called like the user's
     known = (headcount.CHECKOUT, Path.cwd())
