@@ -12,11 +12,11 @@ from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import recv_handle, send_handle
 from typing import Any, NoReturn
 
+from headcount.bench.errors import reset_warning_filters
 from headcount.bench.trace.garbage_collector import importing
 
 IS_SAFE = sys.platform == "linux"
 """Whether a fork of a process that has imported torch runs: libraries of macOS refuse it, and Windows has none."""
-
 NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
 """The variable that lets torch look for a GPU without a context of CUDA, with which no fork could use the GPU."""
 
@@ -24,7 +24,7 @@ NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
 class ForkServer:
     """A process that imports ``modules`` from ``path``, and whose forks run ``target``.
 
-    ``spawn`` starts it. A module that cannot be imported is left to the forks, which then report why.
+    ``spawn`` starts it. It ends where a module cannot be imported.
     """
 
     def __init__(
@@ -87,20 +87,20 @@ def _serve(requests: Connection, target: Callable[..., Any], modules: Sequence[s
     with open(os.devnull, "w") as nothing:
         for stream in (1, 2):
             os.dup2(nothing.fileno(), stream)
-    before, has_check = sys.path[:], NVML_CHECK in os.environ
-    sys.path[:] = path
-    os.environ.setdefault(NVML_CHECK, "1")
-    with importing():
-        for module in modules:
-            with suppress(Exception):
-                import_module(module)
-    sys.path[:] = before
-    if not has_check:
-        del os.environ[NVML_CHECK]
+    reset_warning_filters()
     try:
+        before, has_check = sys.path[:], NVML_CHECK in os.environ
+        sys.path[:] = path
+        os.environ.setdefault(NVML_CHECK, "1")
+        with importing():
+            for module in modules:
+                import_module(module)
+        sys.path[:] = before
+        if not has_check:
+            del os.environ[NVML_CHECK]
         _answer(requests, target)
     finally:
-        # not waiting for forks: they end with this process
+        # forks end with this process, and so do imports that failed halfway
         os._exit(0)
 
 

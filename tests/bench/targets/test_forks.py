@@ -57,6 +57,11 @@ def process_ids():
     return os.getpid(), os.getppid()
 
 
+def has_part():
+    """Return whether a part of a library is imported whose import failed."""
+    return "timm.part" in sys.modules
+
+
 IDS = f"{__name__}:process_ids"
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems start new processes")
 
@@ -106,6 +111,15 @@ def test_process_that_cannot_fork_is_replaced_by_new_ones(folder):
             with pytest.raises(process.ProcessExited):
                 run(IDS)
         assert run_isolated(IDS, code=["model.py:make"])[1] != parent
+
+
+def test_library_that_fails_halfway_is_imported_anew(tmp_path, monkeypatch):
+    (tmp_path / "timm").mkdir()
+    (tmp_path / "timm" / "__init__.py").write_text("import timm.part\nraise ValueError('halfway')")
+    (tmp_path / "timm" / "part.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with shared_imports():
+        assert not run_isolated(f"{__name__}:has_part", code=[write(tmp_path, {"architecture": "any"})])
 
 
 def test_user_code_finds_no_library_imported(folder, tmp_path):
