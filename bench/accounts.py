@@ -172,7 +172,7 @@ STATEMENTS = {
     "training": "Training: forward and backward, no optimiser, nor scores that fused attention computes again.",
     "rule": "Training FLOPs by rule {rule}.",
     "utilisation": (
-        "MFU: FLOPs by the rule without recomputation, HFU with it, of {tokens} tokens in {seconds:g} s on {devices}, "
+        "MFU: FLOPs by the rule without recomputation{hfu}, of {tokens} tokens in {seconds:g} s on {devices}, "
         "over the peak of {peak} each."
     ),
     "recompute": "Recomputed: every repeated layer keeps only its input, and runs once more in the backward pass.",
@@ -672,6 +672,7 @@ def statement(names: Sequence[str], given: Assumptions, layers: Sequence[str] = 
         seconds=given.seconds or 0,
         devices=plural(given.devices, "device"),
         peak=given.peak,
+        hfu=", HFU with it" if "hfu" in names else "",
         card=given.card.name if given.card else "",
         fitted=expected_times.load().statement(given.card) if given.card else "",
     )

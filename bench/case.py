@@ -179,6 +179,14 @@ class Case:
         attention = self.ledger.select(lambda entry: re.fullmatch(paths, entry.path))
         return self.ledger.macs - attention.macs + causal_half(attention, window).macs
 
+    @property
+    def causal_macs(self) -> int | None:
+        """MACs without the pairs that causal masks hide; None where no attention is causal."""
+        try:
+            return self.masked_macs(None)
+        except UsageError:
+            return None
+
     def activation_bytes(self, name: str, element_bytes: int | Fraction | None) -> int | None:
         """Return the bytes of a column of activations where they have a closed form; None where they are measured.
 

@@ -105,10 +105,12 @@ class Column:
         units = round(Fraction(value) / self.scale * 10**self.digits)
         whole, decimals = divmod(abs(units), 10**self.digits)
         sign = "-" if units < 0 else "+" if self.sign and units > 0 else ""
-        if self.of and not units:
+        if value and not units:
             # a value that is not 0 is never printed as 0, but as a bound
             least = f"{1 / 10**self.digits:.{self.digits}f}"
-            return f">-{least}" if value < 0 else f"<{least}" if value else "0"
+            return f">-{least}" if value < 0 else f"<{least}"
+        if self.of and not units:
+            return "0"
         return f"{sign}{whole:,}" + (f".{decimals:0{self.digits}}" if self.digits else "")
 
 

@@ -154,6 +154,8 @@ class MFU:
         self.tokens, self.seconds = divide(self.tokens + tokens, 1), self.seconds + seconds
         self.metrics = self._metrics(tokens, seconds)
         self.value = self.metrics["mfu"]
+        for text in above_peak({"mfu": 100 * self.value}):
+            warnings.warn(text, stacklevel=2)
         return self.value
 
     def _metrics(self, tokens: Any, seconds: float) -> dict[str, float]:

@@ -63,7 +63,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 @shared_imports()
 def command(args: argparse.Namespace) -> Result:
     """Compare what ``args`` names."""
-    if args.rules and not args.plan and (len(args.rules) > 1 or not args.columns):
+    if args.rules and not args.plan and (len(args.models) == 1 or len(args.rules) > 1):
         return _rules(args)
     return _plans(args) if args.plan else _models(args)
 
@@ -195,9 +195,7 @@ def _in_sides(texts: Sequence[str]) -> str:
 def _rules(args: argparse.Namespace) -> Result:
     """Return the training FLOPs of one model by several rules; of a preset by two of them the differences by entry."""
     if len(args.models) != 1:
-        raise UsageError(f"several --rules compare one model, A --rules {' '.join(args.rules)}, not {len(args.models)}")
-    if len(args.rules) < 2:
-        raise UsageError(f"--rules takes two or more, as palm 6n; {args.rules[0]} alone goes with --columns")
+        raise UsageError(f"several --rules are of one model, A --rules {' '.join(args.rules)}, not {len(args.models)}")
     (text,) = args.models
     # a measured step has an MFU by each rule
     columns = args.columns or (["mfu"] if args.seconds or args.peak else [])

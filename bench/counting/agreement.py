@@ -9,6 +9,7 @@ from typing import Any
 from headcount.bench.contractions.module_tree import folded
 from headcount.bench.counting.result import Count
 from headcount.bench.targets.user_code import UserCodeError
+from headcount.bench.training_flops import used_experts
 from headcount.formulas.ledger import Entry, Ledger, Size
 from headcount.formulas.rank import Transfer
 
@@ -62,6 +63,12 @@ def with_stated(count: Count, module: Any) -> Count:
     if type(stated) is not int or not 0 < stated <= count.params:
         raise UserCodeError(
             f"{ACTIVE_PARAMS} of {count.name} must be a whole number of 1 to {count.params:,}, not {stated!r}"
+        )
+    used = used_experts(count)
+    if used and used.active_params != stated:
+        raise UserCodeError(
+            f"{ACTIVE_PARAMS} of {count.name} is {stated}, and in this run a token uses {used.active_params} "
+            f"parameters, {used.top_k} of {used.experts} experts"
         )
     note = f"Active params are as the module states them: {ACTIVE_PARAMS} of {count.name}."
     return count.with_values(stated_active_params=stated, notes=(*(count.notes or ()), note))

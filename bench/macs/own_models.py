@@ -115,6 +115,11 @@ class CountedModel:
         return self.counted.samples
 
     @property
+    def causal_macs(self) -> int | None:
+        """MACs without the pairs that masks hide; None where they are not known."""
+        return self.counted.causal_macs
+
+    @property
     def cache(self) -> int | None:
         """The elements of its cache at its length; None where they were not sought or are not known."""
         return self._known("kv_bytes")

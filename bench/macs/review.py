@@ -24,7 +24,9 @@ def review(cells: Sequence[Judged]) -> list[str]:
 def _column(cells: Sequence[Judged]) -> str:
     """Return what the verdicts on a column say, in words."""
     total, parts = len(cells), list[str]()
-    for what, times in Counter(_finding(cell) for cell in cells).items():
+    found = Counter(_finding(cell) for cell in cells)
+    # first what is right
+    for what, times in sorted(found.items(), key=lambda item: item[0] != "reproduced"):
         if what:
             whole = {1: "the one number", 2: "both"}.get(total, f"all {total}")
             one = what.replace("hold ", "holds ") if times == 1 else what
@@ -44,7 +46,7 @@ def _finding(cell: Judged) -> str:
     """Return what is counted of the cells of a column: the cost that they hold, that they are reproduced, or are wrong;
     empty for those that are named one by one."""
     if cell.verdict in ("no rule found", "not reproducible"):
-        return "printed by no rule"
+        return "printed by no rule that was tried"
     return f"hold {cell.holds}" if cell.holds else "reproduced" if cell.verdict == "reproduced" else ""
 
 

@@ -256,7 +256,13 @@ def parse_target(text: str, args: argparse.Namespace, base: Target | None = None
     base = base or Target(spec)
     words, lengths = split_lengths(spec, [*own, *(args.set or ())])
     settings = parse_settings(words, spec)
-    lengths |= {name: size for name in LENGTHS if (size := getattr(args, name, None)) is not None}
+    sizes = {name: size for name in LENGTHS if (size := getattr(args, name, None)) is not None}
+    for name, size in sizes.items():
+        if lengths.get(name, size) != size:
+            raise UsageError(
+                f"{text}: {name} is {lengths[name]} in the target, and the command has ", Option(name, size)
+            )
+    lengths |= sizes
     for name, size in lengths.items():
         if size < 1:
             raise UsageError(f"{name} must be at least 1, not {size}")

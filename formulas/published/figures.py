@@ -33,6 +33,7 @@ from headcount.formulas.published.typed import UNREAD
 
 Case = Any
 """The model of a target: ``ledger``, its exact ledger, ``ideal_ledger``, that of its ideal form, None if it has none,
+``causal_macs``, those without the pairs that causal masks hide, None where they are not known,
 ``cache``, the elements of its KV cache at its length, ``token_cache``, those that a token adds to the cache of one
 sequence before any window is full, both None where they are not known,
 ``tokens`` and ``samples`` of its input, ``target_tokens``, the tokens that it reads, or writes in a translation, None
@@ -43,7 +44,7 @@ MIN_WHOLE = 3
 """Different cells of a column that is taken to be rounded up, or of one that only cutting off prints."""
 LAST_ZEROS = "where its last zeros are no printed digits"
 """How a cell is printed whose last zeros are no digits."""
-EMPTY = ("", "-", "–", "—")
+EMPTY = ("", "-", "–", "—", "n/a", "N/A")
 """Cells without a printed value."""
 
 LETTERS: dict[str, Callable[[Ledger, Case, Rule], Any]] = {
@@ -63,22 +64,35 @@ LETTERS: dict[str, Callable[[Ledger, Case, Rule], Any]] = {
         flops(sum(entry.macs for entry in form if entry.kind in ("scores", "values"))) // case.tokens
     ),
     "work": lambda form, case, rule: Fraction(rule.flops(form, case.tokens), case.tokens),
+    "ideal_macs": lambda form, case, rule: case.ideal_ledger and case.ideal_ledger.total_under(rule),
+    "causal_macs": lambda form, case, rule: case.causal_macs,
+    "parameter_macs": lambda form, case, rule: (
+        form.active_params * case.target_tokens if form.active_params and case.target_tokens else None
+    ),
     "activated": lambda form, case, rule: activated_percent(form, case.ideal_ledger or form),
     "shared": lambda form, case, rule: shared_percent(case.ideal_ledger or form),
     "cache": lambda form, case, rule: case.cache,
     "token_cache": lambda form, case, rule: case.token_cache,
 }
-"""The letters of a model: T tokens of its input, or target, and its ``samples``; parameters N, N_router of its routers,
-N_kv of its key and value projections; ``macs`` of a forward pass under the rule; ``looked_up``, the elements of
-embeddings that a token looks up; ``attention``, the FLOPs per token of both T x T products in a forward pass; ``work``,
-the FLOPs per token of a training step under the rule; percentages of heads of MoH; elements of the KV cache of its
-tokens, and of one token."""
+"""The letters of a model: T tokens of its input, or target, and its ``samples``; parameters N, N_router of its
+routers, N_kv of its key and value projections; ``macs`` of a forward pass under the rule; ``looked_up``, the
+elements of embeddings that a token looks up; ``attention``, the FLOPs per token of both T x T products in a forward
+pass; ``work``, the FLOPs per token of a training step under the rule; MACs of the ideal form, of causal pairs alone
+and of parameters times tokens; percentages of heads of MoH; elements of the KV cache of its tokens, and of one
+token."""
 CONSTANT = {"N", "N_active", "N_norms", "N_embedding", "N_router", "N_kv", "token_cache"}
 """The letters that no length of an input changes."""
 CACHED = {"cache", "token_cache"}
 """The letters that only a model that decodes has."""
+OTHER_MACS = {
+    "exact ideal": "ideal_macs",
+    "exact causal": "causal_macs",
+    "parameters times tokens": "parameter_macs",
+}
+"""Other counts of a forward pass that papers print, by what they are called, which some models do not have."""
 UNKNOWN = {
     "N_active": "the active parameters of {} are not known",
+    **dict.fromkeys(OTHER_MACS.values(), "{} has no such cost"),
     **dict.fromkeys(CACHED, "the KV cache of {} is not known"),
 }
 """What is not known of a model whose letter is None."""

@@ -195,7 +195,9 @@ def _read_cells(
         while len(cells) > len(names) and re.match(r"[A-Za-z_]\w*=", cells[place + 1]):
             cells = [*cells[:place], f"{cells[place]},{cells[place + 1]}", *cells[place + 2 :]]
         if len(cells) != len(names):
-            wrong.append(f"line {line}: {len(cells)} cells; a row has {', '.join(names)}")
+            wrong.append(
+                f"line {line}: {len(cells)} cells; a row has {', '.join(names)}; a comma inside of a cell needs quotes"
+            )
             continue
         for name, text in zip(names, cells, strict=True):
             if name in SIDES and (side := _SIDE.fullmatch(text)):
@@ -212,7 +214,8 @@ def _read_cells(
             head = cells[names.index("quantity")]
             printed = [(head, *_column(head), cells[names.index("printed")])]
         for head, name, unit, text in printed:
-            if text or is_long:
+            # a cell without a number may be of a model that has no such cost
+            if text not in EMPTY or is_long:
                 number = text + unit if text[-1:].isdigit() else text
                 _, length = _split_length(head)
                 row: dict[str, Any] = {"target": "", **texts, "printed": {name: number}}

@@ -1,5 +1,6 @@
 """Rules tried on a printed cell that its own rule does not print, or on a whole column whose rule is sought."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -14,6 +15,7 @@ from headcount.formulas.published.figures import (
     COSTS,
     EMPTY,
     FORWARD_COSTS,
+    OTHER_MACS,
     SHARES,
     Cases,
     Figure,
@@ -120,6 +122,11 @@ def attempts(figure: Figure, every: bool = False) -> list[Attempt]:
         for unit, column in units.items()
         if every or unit == own or rule == figure.rule
     ]
+    for name, letter in OTHER_MACS.items() if "macs" in figure.letters else ():
+        for unit, column in units.items():
+            if every or unit == own:
+                value = re.sub(r"\bmacs\b", letter, str(column.value))
+                tried.append(Attempt(replace(column, value=value), name, unit))
     if every and "macs" in figure.letters:
         costs = {" per token": "work", " per token, forward": "work / 3", " per batch": "work * T"}
         costs[" per token, MACs for FLOPs"] = "work / 2"

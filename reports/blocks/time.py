@@ -22,8 +22,7 @@ from headcount.bench.latency.table import median_ms
 from headcount.bench.performance import model, sources
 from headcount.bench.records import LatencyRecord
 from headcount.bench.result import Table
-from headcount.bench.variants import variant
-from headcount.models.configs.registry import VARIANTS
+from headcount.bench.variants import VARIANTS, variant
 from headcount.reports import counting, document, latency
 from headcount.reports.blocks.claims import quote
 from headcount.reports.document import File, link

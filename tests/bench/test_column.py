@@ -38,7 +38,7 @@ def test_text_is_streamed_by_row():
         (Column("n", "n", kind="int", sign=True), 0, "0"),
         (Column("n", "n", kind="int", sign=True), -2784, "-2,784"),
         (Column("n", "n", kind="fixed", digits=1), 1234.56, "1,234.6"),
-        (Column("n", "n", kind="fixed", digits=2), -0.001, "0.00"),
+        (Column("n", "n", kind="fixed", digits=2), -0.001, ">-0.01"),
         (Column("n", "n", kind="fixed", digits=2), Fraction(-1, 3), "-0.33"),
         (Column("n", "n", kind="fixed", digits=1, scale=100), 25, "0.2"),
         (Column("n", "n", kind="fixed", digits=1, scale=100), 35, "0.4"),

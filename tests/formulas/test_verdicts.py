@@ -15,6 +15,7 @@ from headcount.formulas.published.verdicts import adjustments, implied_vocabular
 class Case:
     ledger: Ledger
     ideal_ledger: Ledger | None = None
+    causal_macs: int | None = None
     tokens: int = 1
     samples: int = 1
     target_tokens: int | None = None
