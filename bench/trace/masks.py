@@ -10,6 +10,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.attention.flex_attention import create_mask
 from torch.utils._python_dispatch import _disable_current_modes
 
+from headcount.bench.trace.shapes import MAX_VALUES
+
 Pairs = tuple[int, int]
 """Pairs that a mask leaves, and all pairs, of all sequences and heads."""
 
@@ -71,6 +73,8 @@ def operand_pairs(name: str, args: tuple, out: Any) -> Pairs | None:
 def flex_pairs(args: tuple) -> Pairs | None:
     """Return the pairs of a FlexAttention call by its BlockMask; None if its functions read other tensors.
 
+    None too if its mask has more than MAX_VALUES pairs.
+
     A full block hides none of its pairs, and a partial one those of ``mask_mod``. A ``score_mod`` may hide others.
     """
     query, key, _, score_mod, block_mask = args[:5]
@@ -80,6 +84,8 @@ def flex_pairs(args: tuple) -> Pairs | None:
         return None
     batch, heads, queries, _ = query.shape
     keys = key.shape[2]
+    if prod(counts.shape[:2]) * queries * keys > MAX_VALUES:
+        return None
     with _disable_current_modes(), torch._C.DisableTorchFunction():
         seen = create_mask(mask_mod, *counts.shape[:2], queries, keys, query.device)
         seen = seen & _in_blocks(counts, indices, block_sizes, (queries, keys))

@@ -4,6 +4,7 @@ On meta torch computes them in Python for every one of many equal calls, and on 
 fake tensors it has a cache, which enters a mode, describes each operand anew and takes no call with a tensor of values.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from torch.nn import Parameter
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 from torch.utils._pytree import tree_map_only
 
+MAX_VALUES = 2**30
+"""The most values of a mask that are computed and kept, a gigabyte."""
 MAX_ENTRIES = 100_000
 """The size of the cache, at which it is cleared."""
 
@@ -33,8 +36,7 @@ def cache_shapes(model: nn.Module, watched: Sequence[str] = (), events: Sequence
     Every operation still goes through every inner mode. Not for a tool that patches functions which torch's Python
     calls: if names are ``watched``, an operation that adds to ``events`` while computing a shape is not cached.
     """
-    known = find_cache(model, watched, events)
-    return known if isinstance(known, ShapeCache) else nullcontext()
+    return find_cache(model, watched, events) or nullcontext()
 
 
 def find_cache(
@@ -66,6 +68,8 @@ class ShapeCache(TorchDispatchMode):
     Only aten operations are cached whose results are new tensors without random numbers; on devices with values only
     those with floating-point results whose shapes follow from shapes, because integers index other tensors.
     """
+
+    supports_higher_order_operators = True
 
     def __init__(self, watched: Sequence[str] = (), events: Sequence[Any] = (), device: str = "meta") -> None:
         super().__init__()
@@ -187,19 +191,23 @@ _BY_PLACE = {torch.ops.aten.as_strided}
 """Operations that take a place in memory."""
 
 
-class FakeShapeCache:
+class FakeShapeCache(ShapeCache):
     """Return fake tensors as an earlier equal call did: new ones, views of operands, or an operand that is written.
 
     Only of aten's operations with fake results: integers that FakeWeights makes of fake tensors have values.
     """
 
     def __init__(self, mode: FakeTensorMode) -> None:
+        super().__init__()
         self._mode = mode
         # a run on meta came first
         self._shapes = ShapeCache()
 
     def run(self, operation: Any, types: Sequence[type], args: tuple, kwargs: dict[str, Any]) -> Any:
         """Return the result of an operation, in which tensors of classes of their own are of the ``types``."""
+        if not types and _is_large(operation, args):
+            args = tree_map_only(Tensor, lambda one: fake(self._mode, _without_mode(one), one.device), args)
+            return operation(*args, **kwargs)
         if tuple(types) != (FakeTensor,) or not _is_of_shapes(operation) or torch.is_inference_mode_enabled():
             return operation(*args, **kwargs)
         operands: list[Tensor] = []
@@ -327,6 +335,14 @@ def _attributes() -> dict[str, Any]:
     """Return the attributes of a new fake tensor, without its mode."""
     first = FakeTensor(FakeTensorMode(), torch.empty(0, device=_META), torch.device("cpu"))
     return {name: value for name, value in vars(first).items() if name != "fake_mode"}
+
+
+def _is_large(operation: Any, args: tuple) -> bool:
+    """Return whether an elementwise operation makes more than MAX_VALUES values, as a mask of a long sequence."""
+    shapes = [one.shape for one in args if isinstance(one, Tensor)]
+    if math.prod(map(math.prod, shapes)) <= MAX_VALUES or torch.Tag.pointwise not in getattr(operation, "tags", ()):
+        return False
+    return math.prod(torch.broadcast_shapes(*shapes)) > MAX_VALUES
 
 
 @cache

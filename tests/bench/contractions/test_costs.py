@@ -11,6 +11,7 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex
 
 import headcount as hc
 from headcount.bench.contractions.costs import other_flops, weights_read
+from headcount.bench.trace import masks
 from headcount.bench.trace.memory import measure_activations
 from headcount.bench.trace.record import record
 from tests.bench.contractions.function_modules import Calls, module
@@ -127,6 +128,15 @@ def test_causal_macs_of_block_masks():
     of_blocks = BlockMask.from_kv_blocks(counts, indices, BLOCK_SIZE=4, seq_lengths=(T, S))
     assert run(of_blocks) == 2 * B * H * D * (4 * 4 + 3 * (4 + 3))
     assert run(of_window, score_mod=lambda score, b, h, q, k: score * 2) is None
+
+
+def test_large_block_masks_are_not_evaluated(monkeypatch):
+    mask = create_block_mask(lambda b, h, q, k: k <= q, None, None, T, S, "cpu", BLOCK_SIZE=4)
+    attention = module(lambda q, k: flex_attention(q, k, k, block_mask=mask))
+    assert hc.count(attention, Q, K).causal_macs == 2 * B * H * D * T * (T + 1) // 2
+    monkeypatch.setattr(masks, "MAX_VALUES", T * S - 1)
+    found = hc.count(attention, Q, K)
+    assert found.macs == 2 * B * H * T * S * D and found.causal_macs is None
 
 
 def test_other_flops_by_kind():

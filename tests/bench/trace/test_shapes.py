@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn.attention import flex_attention as flex
 
 from headcount.bench.counting.copies import FakeWeights, with_fake_weights
 from headcount.bench.counting.run import count_contractions
@@ -136,6 +137,35 @@ def test_fake_results_match_real_ones(call):
 
     assert [event.name for event in fake.operations()] == [event.name for event in real.operations()]
     assert facts(fake) == facts(real)
+
+
+class Windowed(nn.Module):
+    """FlexAttention over a window, whose mask is made in forward."""
+
+    def __init__(self, masks):
+        super().__init__()
+        self.layer, self.keep = nn.Linear(8, 8), masks.append
+
+    def forward(self, x):
+        x, length = self.layer(x), x.shape[2]
+        mask = flex.create_block_mask(lambda b, h, q, k: q < k + 3, None, None, length, length, "cpu")
+        self.keep(mask)
+        return flex.flex_attention(x, x, x, block_mask=mask)
+
+
+@pytest.mark.parametrize("length, kind", [(128, torch.Tensor), (129, FakeTensor)])
+def test_large_masks_have_no_values(monkeypatch, length, kind):
+    monkeypatch.setattr(shapes, "MAX_VALUES", 128**2)
+    masks = []
+    call = with_fake_weights((Windowed(masks), (torch.ones(1, 2, length, 8),), {}), FakeWeights(0))
+    macs = 2 * length * 8 * 8 + 2 * 2 * length * length * 8
+    # with headcount's own modes, and with those of another counter
+    assert count_contractions(record(*call)).macs == macs
+    # eagerly, which headcount makes it by itself
+    monkeypatch.setattr(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
+    with torch.no_grad(), shapes.cache_shapes(call[0]):
+        call[0](*call[1])
+    assert [type(mask.kv_num_blocks) for mask in masks] == [kind] * 2
 
 
 class Tables(nn.Module):
