@@ -18,6 +18,8 @@ from headcount.bench.trace.modes import tensors_of
 from headcount.bench.trace.shapes import fake
 
 META = "meta"
+MAX_DRAWN = 2**24
+"""The most integers that one operation makes of drawn numbers: those of 100,000 tokens with 128 experts."""
 
 
 def devices_of(call: ModuleCall) -> list[str]:
@@ -109,7 +111,8 @@ class FakeWeights(fake_tensor.FakeTensorMode):
     """Run operations on tensors without values, but take the positions that a mask with values selects.
 
     What makes integers of numbers without values, as a router that chooses experts, gets numbers that are drawn
-    between 0 and 1; ``has_drawn`` says so. Integers have values, so that code may read how many tokens an expert has.
+    between 0 and 1; ``has_drawn`` says so. Integers have values, so that code may read how many tokens an expert has,
+    but for more than MAX_DRAWN at once.
     """
 
     def __init__(self, seed: int) -> None:
@@ -129,8 +132,9 @@ class FakeWeights(fake_tensor.FakeTensorMode):
             if not _without_values((args, kwargs)):
                 raise
             return self._draw(func, args, kwargs or {})
-        has_integers = any(not is_real(leaf) for leaf in tensors_of(out))
-        return self._draw(func, args, kwargs or {}) if has_integers and _without_values((args, kwargs)) else out
+        integers = sum(leaf.numel() for leaf in tensors_of(out) if not is_real(leaf))
+        is_drawn = 0 < integers <= MAX_DRAWN and _without_values((args, kwargs))
+        return self._draw(func, args, kwargs or {}) if is_drawn else out
 
     def _draw(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Return the result of an operation on drawn numbers: integers with their values, other tensors without."""

@@ -4,8 +4,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.utils.rnn import pack_padded_sequence
 
+from headcount.bench.counting import copies
 from headcount.bench.counting.copies import FakeWeights, with_fake_weights
 from headcount.bench.counting.run import may_read_weights
 from headcount.bench.trace.record import record
@@ -51,3 +53,15 @@ class Chooses(nn.Module):
 def test_values_of_weights_that_are_read(way):
     call = with_fake_weights((Chooses((NOT_READ | READ)[way]), (torch.ones(7, 5),), {}), FakeWeights(0))
     assert may_read_weights(record(*call)) == (way in READ)
+
+
+def test_many_integers_are_not_drawn(monkeypatch):
+    class Sorts(nn.Linear):
+        def forward(self, x):
+            return super().forward(x).argsort(-1)
+
+    for most, kind in ((35, torch.Tensor), (34, FakeTensor)):
+        monkeypatch.setattr(copies, "MAX_DRAWN", most)
+        mode = FakeWeights(0)
+        module, inputs, _ = with_fake_weights((Sorts(3, 5), (torch.ones(7, 3),), {}), mode)
+        assert type(module(*inputs)) is kind and mode.has_drawn == (kind is torch.Tensor)
