@@ -310,6 +310,34 @@ def test_inputs_of_one_sequence():
     assert hc.count(Packed(), **inputs).macs == 41 * (6 + 7) * D
 
 
+class Indexed(nn.Module):
+    """Rows of a film, a sound and a text at their places in one sequence."""
+
+    def __init__(self):
+        super().__init__()
+        self.film, self.sound, self.text = nn.Linear(6, D), nn.Linear(5, D), nn.Linear(7, D)
+
+    def forward(
+        self, hidden_states, audio_hidden_states, encoder_hidden_states, timestep, timestep_indices, token_tags,
+        video_indices, audio_indices, text_indices,
+    ):  # fmt: skip
+        rows = hidden_states.new_zeros(len(hidden_states), len(timestep_indices), D)
+        rows = rows.index_copy(1, video_indices, self.film(hidden_states))
+        rows = rows.index_copy(1, audio_indices, self.sound(audio_hidden_states))
+        rows = rows.index_copy(1, text_indices, self.text(encoder_hidden_states))
+        return rows * timestep[:, None, None] + (timestep_indices + token_tags)[:, None]
+
+
+def test_places_in_one_sequence():
+    inputs, _ = make_inputs(Indexed(), {"seq_len": 3, "image_size": 64, "batch_size": 2}, targets_length=11)
+    assert shapes(inputs) == {
+        "hidden_states": (2, 16, 6), "audio_hidden_states": (2, 11, 5), "encoder_hidden_states": (2, 3, 7),
+        "timestep": (2,), "timestep_indices": (30,), "token_tags": (30,), "video_indices": (16,),
+        "audio_indices": (11,), "text_indices": (3,),
+    }  # fmt: skip
+    assert hc.count(Indexed(), **inputs).macs == 2 * (16 * 6 + 11 * 5 + 3 * 7) * D
+
+
 class Positioned(nn.Module):
     """Embeddings of several layers, as channels, get positions before a layer reads them."""
 
