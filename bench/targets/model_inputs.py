@@ -199,13 +199,18 @@ class Inputs:
             self._search({"flattened_patches": one}, self._reader("flattened_patches"))
 
     def _add_image(self, vision: Any, number: int) -> int | None:
-        """Add ``number`` images for each of the batch, and return the patches of an image that is divided into them."""
+        """Add ``number`` images for each of the batch, and return the tokens of one that is divided into patches."""
         taken, images = self.signature.parameters.keys(), self.batch * number
         if not taken & _DIVIDED:
             has_frames = first_field(vision, "tubelet_size", "num_frames") is not None
             self._add("pixel_values", lambda: self._video(vision) if has_frames else self._image(vision, number))
             return None
         merge, patch, channels = self._merge(vision), self._patch(vision), self._channels(vision)
+        pixels = "pixel_values" if "pixel_values" in taken else "hidden_states"
+        reader = self._reader(pixels)
+        if "* spatial_merge_size" in self._documentation(pixels, reader):
+            # a patch is as large as those of other models that become one token
+            merge, patch = 1, patch * merge
         # sides are rounded to whole merged patches, as the processor does
         grid = [max(1, round(side / (patch * merge))) * merge for side in self._image_size(vision)]
         patches = grid[0] * grid[1]
@@ -221,11 +226,10 @@ class Inputs:
             return None
         width = channels * (first_field(vision, "temporal_patch_size") or 1) * patch**2
         sizes = {"I": images, "N": patches, "P": images * patches, "K": channels, "p": patch}
-        layouts = ("PC", "PKpp") if taken & _GRIDS else ("INC",)
-        name = "pixel_values" if "pixel_values" in taken else "hidden_states"
-        self._search({name: self._candidate(layouts, sizes, width)}, self._reader(name))
+        layouts = ("PC", "PKpp", "PppK") if taken & _GRIDS else ("INC",)
+        self._search({pixels: self._candidate(layouts, sizes, width)}, reader)
         self._add("pixel_attention_mask", lambda: torch.ones(images, patches, dtype=torch.long))
-        return patches
+        return patches // merge**2
 
     def _patch(self, vision: Any) -> int:
         patch = first_field(vision, "patch_size")
@@ -367,9 +371,9 @@ class Inputs:
                 found[name] = one
         self._search(found, self.model)
 
-    def _documentation(self, name: str) -> str:
+    def _documentation(self, name: str, reader: nn.Module | None = None) -> str:
         """Return the type and the shape of an input in the documentation of ``forward``; empty where it has none."""
-        found = re.search(rf"^ *{name} \((.* of shape .*)", self.model.forward.__doc__ or "", re.MULTILINE)
+        found = re.search(rf"^ *{name} \((.* of shape .*)", (reader or self.model).forward.__doc__ or "", re.MULTILINE)
         return found[1] if found else ""
 
     def _documented(self, name: str) -> Candidate | None:
@@ -494,10 +498,8 @@ class Inputs:
             raise UserCodeError(Option("images"), f": images of {self._signature()} are tiled: add ", given)
         if kind == "video":
             self._add("pixel_values", lambda: self._video(vision))
-        patches = self._add_image(vision, number)
-        if patches is not None:
-            tokens = patches // self._merge(vision) ** 2
-        else:
+        tokens = self._add_image(vision, number)
+        if tokens is None:
             rows, columns = (side // self._patch(vision) for side in self._image_size(vision))
             full = first_field(self.config, "vision_feature_select_strategy") == "full"
             tokens = first_field(self.config, "mm_tokens_per_image", "num_query_tokens") or rows * columns + full

@@ -282,6 +282,35 @@ def test_given_values_are_inputs(tmp_path):
     assert built.kwargs["hidden_states"].dtype == torch.bfloat16
 
 
+class MergedPatches(torch.nn.Module):
+    """An image as one square for each token of a text, which a layer reads in 2 x 2 patches."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(3 * 7 * 7, 5)
+
+    def forward(self, pixel_values, image_grid_thw):
+        """Project patches.
+
+        pixel_values (`torch.Tensor` of shape `(tokens, patch_size * spatial_merge_size, patch_size, num_channels)`):
+            The squares.
+        """
+        assert len(pixel_values) == image_grid_thw.prod(-1).sum()
+        patches = pixel_values.reshape(-1, 2, 7, 2, 7, pixel_values.shape[-1]).transpose(2, 3)
+        return self.layer(patches.reshape(-1, 3 * 7 * 7))
+
+
+def test_squares_of_several_patches():
+    settings = SimpleNamespace(image_size=(28, 42), patch_size=7, spatial_merge_size=2, sub_configs={})
+    maker = Inputs(MergedPatches(), settings, {"batch_size": 2}, {}, torch.float32, dict)
+    maker.transformers()
+    inputs = maker.finish()
+    assert (
+        inputs["pixel_values"].shape == (2 * 2 * 3, 14, 14, 3) and inputs["image_grid_thw"].tolist() == [[1, 2, 3]] * 2
+    )
+    assert hc.count(MergedPatches(), **inputs).macs == 2 * 4 * 6 * 147 * 5
+
+
 def test_object_of_the_library_is_no_option(tmp_path):
     content = config("sam2_video", "Sam2VideoModel")
     with pytest.raises(UserCodeError, match=r"gives: inference_session; write FILE.py:FUNCTION"):
