@@ -82,7 +82,8 @@ def _advice(call: ModuleCall) -> list[object]:
     module, args, kwargs = call
     names = ", ".join(name for name in signature(module.forward).parameters if name != "kwargs")
     ran = f"it ran on {', '.join(inputs_of(tuple(args), kwargs))}; "
-    return [ran, Option("input", "NAME=SIZES"), f" gives others of forward({names})"]
+    others = f" gives others of forward({names}), and FILE.py:FUNCTION, which returns (module, inputs), objects"
+    return [ran, Option("input", "NAME=SIZES"), others]
 
 
 def count_model(model: Model, counters: Sequence[str], device: str | None = None) -> Count:

@@ -30,7 +30,7 @@ from headcount.bench.targets.config_data import (
     read_json,
     restrict,
 )
-from headcount.bench.targets.input_search import NO_VALUES, trial_error
+from headcount.bench.targets.input_search import NO_VALUES, is_named, trial_error
 from headcount.bench.targets.latents import LatentInputs
 from headcount.bench.targets.model_inputs import Inputs, reads_text
 from headcount.bench.targets.target import LIBRARIES, Target
@@ -131,9 +131,9 @@ class _Trials:
         self._is_found = False
 
     @cached_property
-    def _errors(self) -> list[str | None]:
-        """Errors of trial runs, that of the inputs themselves first."""
-        return [trial_error(self.maker.model, self.maker.tensors)]
+    def _errors(self) -> list[tuple[str, str | None]]:
+        """Errors of trial runs, with the length that was changed; that of the inputs themselves first."""
+        return [("", trial_error(self.maker.model, self.maker.tensors))]
 
     def alternatives(self, target: Target) -> Iterator[tuple[Target, str]]:
         """Iterate over targets that may run, with what the user has not set changed, and over the options that say so.
@@ -168,6 +168,7 @@ class _Trials:
         for name in ("image_size", "audio"):
             if name not in maker.lengths and (length := self.length_that_runs(name)):
                 yield {name: length}, ()
+        yield from (({}, (text,)) for text in self._sounds_of_texts())
         # one that needs less memory too
         for part in (1, 2, 4):
             lengths: dict[str, int | None] = {"image_size": maker.image_side // part} if part > 1 else {}
@@ -184,6 +185,15 @@ class _Trials:
             if "image_size" in maker.lengths or not maker.image_side:
                 return
 
+    def _sounds_of_texts(self) -> Iterator[str]:
+        """Iterate over sounds, as texts of --input, of which a part is added to each token of a text."""
+        text, sounds = self.maker.tensors.get("input_ids"), self.maker.searched.items()
+        for name, sound in sounds if text is not None else ():
+            for times in (1, 2, 4, 8, 16) if "T" in sound.axes else ():
+                one = replace(sound, sizes={**sound.sizes, "T": times * text.shape[1]}).make(self.maker.dtype)
+                if trial_error(self.maker.model, {**self.maker.tensors, name: one}) is None:
+                    yield f"{name}={_text(one)}"
+
     def length_that_runs(self, name: str, to_its_end: bool = False) -> int | None:
         """Return a length with which the model runs, or comes to where it reads values; None where no other does."""
         if name not in self.maker.used:
@@ -191,26 +201,28 @@ class _Trials:
         for length in self.maker.other_lengths(name):
             with contextlib.suppress(UserCodeError):
                 error = trial_error(self.maker.model, self._make({**self.maker.lengths, name: length}).finish())
-                if error is None or not to_its_end and error == NO_VALUES != self._errors[0]:
+                if error is None or not to_its_end and error == NO_VALUES and not self._reads_values:
                     return length
-                self._errors.append(error)
+                self._errors.append((name, error))
         return None
 
     @property
     def _reads_values(self) -> bool:
         """Whether a run without values stops where it reads some."""
-        return self._errors[0] == NO_VALUES
+        return self._errors[0][1] == NO_VALUES
 
     def failure(self, error: UserCodeError) -> UserCodeError:
         """Return the error of a model that runs with no alternative: why it does not, or the length that runs."""
-        for name in self.maker.lengths if self._errors[0] else ():
+        for name in self.maker.lengths if self._errors[0][1] else ():
             if length := self.length_that_runs(name, to_its_end=True):
                 return UserCodeError(*error.args, advice=[Option(name, length), " runs"], trace=error.trace)
         cause: BaseException = error
         while cause.__cause__:
             cause = cause.__cause__
         reason = self.maker.refusal or self._failure_of_all(f"{type(cause).__name__}: {cause}")
-        return UserCodeError(f"{self._library} itself does not run {reason}", trace=error.trace) if reason else error
+        if reason is None:
+            return error
+        return UserCodeError(f"{self._library} itself does not run {reason}", advice=error.advice, trace=error.trace)
 
     def _failure_of_all(self, reason: str) -> str | None:
         """Return ``reason``, or the error of the part that reads a text alone, where several lengths raise it alike.
@@ -221,15 +233,20 @@ class _Trials:
         errors, where = [] if self._is_found else self._errors, "this configuration, with inputs"
         named = self.maker.model.named_modules() if "input_ids" in self.maker.tensors else ()
         if text := next(((path, part) for path, part in named if reads_text(part)), None):
-            texts = [trial_error(text[1], {"input_ids": torch.ones(1, size, dtype=torch.long)}) for size in TEXTS]
-            if texts[0] is not None:
-                errors, where, reason = texts, f"{text[0] or 'it'} on texts", texts[0].rpartition(" [")[0]
+            texts = [("", trial_error(text[1], {"input_ids": torch.ones(1, size, dtype=torch.long)})) for size in TEXTS]
+            # the whole model may give the part more than a text
+            first = texts[0][1] or ""
+            if first.partition(":")[0] == reason.partition(":")[0]:
+                errors, where, reason = texts, f"{text[0] or 'it'} on texts", first.rpartition(" [")[0]
         # errors name the sizes of a tensor in brackets, and these differ
-        kinds = [re.sub(r"\[.*?\]", "", error or NO_VALUES) for error in errors]
-        number = sum(kind == kinds[0] != NO_VALUES for kind in kinds)
-        if self.maker.has_given or number < len(TEXTS):
+        kinds = [(name, re.sub(r"\[.*?\]", "", error or NO_VALUES)) for name, error in errors]
+        alike = [name for name, kind in kinds if kind == kinds[0][1] != NO_VALUES]
+        missing = self.maker.signature.parameters.keys() - self.maker.tensors.keys()
+        is_of_inputs = self.maker.has_given or any(is_named(reason, name) for name in missing)
+        # each length that was changed raises it too
+        if is_of_inputs or len(alike) < len(TEXTS) or {*alike} != {name for name, _ in kinds}:
             return None
-        return f"{where} of {number} lengths: {reason.splitlines()[0].rstrip('.')}"
+        return f"{where} of {len(alike)} lengths: {reason.splitlines()[0].rstrip('.')}"
 
 
 def _text(one: Any) -> str | None:

@@ -268,8 +268,8 @@ class Search:
         for name in sorted(wrong, key=lambda name: candidates[name].is_known):
             if resized := self._resize(candidates, name, readers):
                 yield {**candidates, name: resized}
-        for name in sorted(self._optional, key=lambda name: not _is_named(error, name)):
-            if name not in candidates and not wrong and ("None" in error or _is_named(error, name)):
+        for name in sorted(self._optional, key=lambda name: not is_named(error, name)):
+            if name not in candidates and not wrong and ("None" in error or is_named(error, name)):
                 yield {**candidates, name: self._optional[name]}
         names = list(reversed(candidates))
         blamed = [name for name in names if name in (wrong or readers.last)]
@@ -329,6 +329,6 @@ def _share_tensors(model: nn.Module) -> nn.Module:
     return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
 
 
-def _is_named(error: str, name: str) -> bool:
+def is_named(error: str, name: str) -> bool:
     """Return whether an error names a parameter."""
     return re.search(rf"\b{name}\b", error) is not None

@@ -91,14 +91,15 @@ class Inputs:
         """Return the keyword inputs. Raise UserCodeError for what is missing, unused or too long."""
         missing = [name for name in filter(self._requires, self.signature.parameters) if not self._has(name)]
         if missing or not self.tensors:
-            names = f": {', '.join(missing)}" if missing else ""
-            kinds = (self.signature.parameters[name].annotation for name in missing)
-            # an object of a class of the library, as the session of a video
-            takes_object = any(inspect.isclass(kind) and "transformers" in kind.__module__ for kind in kinds)
-            sizes = Option("input", f"{missing[0] if missing else 'NAME'}=SIZES")
-            option = [] if takes_object else ["add ", sizes, ", NAME=[VALUES] or NAME=@FILE.json, or "]
-            reason = f"{self._signature()} needs inputs that no configuration gives{names}"
-            raise UserCodeError(reason, advice=[*option, f"write FILE.py:FUNCTION, {_RETURNS}"])
+            described = {name: self._description(name) for name in missing}
+            reason = f"{type(self.model).__name__}.forward needs inputs that no configuration gives"
+            if missing:
+                reason += f": {', '.join(name + text for name, text in described.items())}"
+            sizes = [word for name in missing or ["NAME"] for word in (" ", Option("input", f"{name}=SIZES"))]
+            option = ["add", *sizes, ", NAME=[VALUES] or NAME=@FILE.json, or "]
+            # numbers, lists, and objects of a library, as the session of a video
+            is_tensor = all(re.match(r"$| \((torch\.)?\w*Tensor", text) for text in described.values())
+            raise UserCodeError(reason, advice=[*(option if is_tensor else []), f"write FILE.py:FUNCTION, {_RETURNS}"])
         if unused := [Option(name) for name in self.lengths if name not in self.used]:
             others = [word for one in unused[1:] for word in (", ", one)]
             raise UserCodeError(unused[0], *others, f": {self._signature()} has no input of that length")
@@ -362,7 +363,9 @@ class Inputs:
         found = {}
         for name in self.signature.parameters:
             ids = self.tensors.get(name.replace("attention_mask", "input_ids"))
-            is_needed = self._requires(name) or is_empty and "optional" not in (self._documentation(name) or "optional")
+            documented = self._documentation(name)
+            has_shape = "of shape" in documented and "optional" not in documented
+            is_needed = self._requires(name) or is_empty and has_shape
             if not is_needed or self._has(name):
                 continue
             if name.endswith("attention_mask") and ids is not None:
@@ -372,9 +375,17 @@ class Inputs:
         self._search(found, self.model)
 
     def _documentation(self, name: str, reader: nn.Module | None = None) -> str:
-        """Return the type and the shape of an input in the documentation of ``forward``; empty where it has none."""
-        found = re.search(rf"^ *{name} \((.* of shape .*)", (reader or self.model).forward.__doc__ or "", re.MULTILINE)
+        """Return what the documentation of ``forward`` says of an input on its line; empty where it says nothing."""
+        found = re.search(rf"^ *{name}( \(.*)", (reader or self.model).forward.__doc__ or "", re.MULTILINE)
         return found[1] if found else ""
+
+    def _description(self, name: str) -> str:
+        """Return an input's type and sizes in parentheses, with a space before; empty where nothing gives them."""
+        documented, kind = self._documentation(name), self.signature.parameters[name].annotation
+        if kind is inspect.Parameter.empty:
+            return documented.replace("`", "").rstrip(":")
+        sizes = re.search(r"`(\([^`]*,.*?\))`", documented)
+        return f" ({inspect.formatannotation(kind)}{f' of shape {sizes[1]}' if sizes else ''})"
 
     def _documented(self, name: str) -> Candidate | None:
         """Return an input in the sizes that its documentation gives: numbers, fields of the configuration, a length.

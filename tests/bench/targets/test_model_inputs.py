@@ -9,6 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import headcount as hc
 from headcount.bench.targets.config_file import build_from_config
+from headcount.bench.targets.latents import LatentInputs
 from headcount.bench.targets.model_inputs import Inputs
 from headcount.bench.targets.user_code import UserCodeError
 from tests.bench.targets.conftest import LLAMA, LLAVA, VISION, write
@@ -311,10 +312,56 @@ def test_squares_of_several_patches():
     assert hc.count(MergedPatches(), **inputs).macs == 2 * 4 * 6 * 147 * 5
 
 
-def test_object_of_the_library_is_no_option(tmp_path):
-    content = config("sam2_video", "Sam2VideoModel")
-    with pytest.raises(UserCodeError, match=r"gives: inference_session; write FILE.py:FUNCTION"):
-        build_from_config(write(tmp_path, content), {}, {}, {})
+MISSING = "Model.forward needs inputs that no configuration gives: "
+FILE = "write FILE.py:FUNCTION, which returns (module, inputs)"
+
+
+def refusal(forward):
+    """Return the message on a model of diffusers with this forward."""
+    model = type("Model", (torch.nn.Module,), {"forward": forward})()
+    maker = LatentInputs(model, SimpleNamespace(), {}, {}, torch.float32, dict)
+    maker.diffusers()
+    with pytest.raises(UserCodeError) as error:
+        maker.finish()
+    return str(error.value)
+
+
+def test_message_names_sizes_of_missing_tensors():
+    def forward(self, atoms: torch.Tensor, bonds, charge: torch.LongTensor, timestep=None):
+        """Run.
+
+        Args:
+            atoms (`torch.Tensor`): Positions `(batch, atoms, 3)` in nanometers.
+            bonds (`torch.Tensor` of shape `(batch, bonds)`):
+                Pairs.
+        """
+
+    sizes = "atoms (torch.Tensor of shape (batch, atoms, 3)), bonds (torch.Tensor of shape (batch, bonds))"
+    options = "--input atoms=SIZES --input bonds=SIZES --input charge=SIZES, NAME=[VALUES] or NAME=@FILE.json"
+    assert refusal(forward) == f"{MISSING}{sizes}, charge (torch.LongTensor); add {options}, or {FILE}"
+
+
+def test_objects_lists_and_numbers_are_no_option():
+    def session(self, session: SimpleNamespace, atoms: torch.Tensor):
+        """Run."""
+
+    def numbers(self, count: int):
+        """Run."""
+
+    def lists(self, atoms: list[torch.Tensor]):
+        """Run."""
+
+    def documented(self, pairs):
+        """Run.
+
+        pairs (`list` of `tuple` of `torch.Tensor`):
+            Pairs.
+        """
+
+    assert refusal(session) == f"{MISSING}session (types.SimpleNamespace), atoms (torch.Tensor); {FILE}"
+    assert refusal(numbers) == f"{MISSING}count (int); {FILE}"
+    assert refusal(lists) == f"{MISSING}atoms (list[torch.Tensor]); {FILE}"
+    assert refusal(documented) == f"{MISSING}pairs (list of tuple of torch.Tensor); {FILE}"
 
 
 def test_model_without_forward_is_refused():

@@ -8,6 +8,7 @@ from torch import nn
 
 from headcount.bench.targets.config_file import _Trials
 from headcount.bench.targets.model_inputs import Inputs
+from headcount.bench.targets.target import Target
 from headcount.bench.targets.user_code import UserCodeError
 from tests.bench.targets.conftest import LLAMA, VISION, write
 
@@ -115,7 +116,6 @@ def test_every_command_runs_with_the_inputs_that_are_found(tmp_path, count, monk
     """The model reads boxes of its tokens, which it takes for optional; a closed form is counted at one point."""
     from headcount.bench.derive import derivation
     from headcount.bench.latency.time_targets import time_targets
-    from headcount.bench.targets.target import Target
 
     def count_example(build, grid, own):
         macs = derivation.count_at(build, derivation.FakeTensorMode, own)
@@ -136,3 +136,76 @@ def test_part_of_timm_has_the_size_of_its_images():
     maker = Inputs(model.to("meta"), SimpleNamespace(sub_configs={}), {}, {}, torch.float32, dict)
     maker.transformers()
     assert maker.finish()["pixel_values"].shape == (1, 3, 21, 28)
+
+
+def make_trials(model, lengths):
+    """Return trials of a model of texts and sounds."""
+    settings = SimpleNamespace(num_mel_bins=3, vocab_size=53, sub_configs={}, to_dict=lambda: {"vocab_size": 53})
+    settings.get_text_config = lambda: settings
+
+    def make(lengths):
+        maker = Inputs(model.to("meta"), settings, lengths, {}, torch.float32, dict)
+        maker.transformers()
+        return maker
+
+    return _Trials("transformers", make(lengths), make, names_dtype=True, has_cache=False)
+
+
+class Spoken(nn.Module):
+    """Four spectra of a sound are added to each token of a text."""
+
+    def __init__(self):
+        super().__init__()
+        self.text, self.sound = nn.Embedding(53, 5), nn.Conv1d(3, 5, 4, 4)
+
+    def forward(self, input_ids, input_features):
+        return self.text(input_ids) + self.sound(input_features).mT
+
+
+def test_sound_is_as_long_as_its_text():
+    trials = make_trials(Spoken(), {"seq_len": 13, "batch_size": 2})
+    (target, words), *_ = trials.alternatives(Target("config.json"))
+    assert target.inputs == ("input_features=2,3,52:float32",) and words == f"--input {target.inputs[0]}"
+
+
+class Part(nn.Module):
+    """A part that reads a text and a condition."""
+
+    def forward(self, input_ids, condition=None):
+        raise TypeError("no tensor")
+
+
+class Whole(nn.Module):
+    """A model that gives its part the condition."""
+
+    def __init__(self):
+        super().__init__()
+        self.part = Part()
+
+    def forward(self, input_ids, input_features):
+        raise ValueError(f"{input_features.numel()} numbers do not fit")
+
+
+class Second(nn.Module):
+    """A model that needs an input which has a default."""
+
+    def forward(self, input_ids, lengths=None):
+        raise TypeError("lengths cannot be None" if lengths is None else "no")
+
+
+@pytest.mark.parametrize(
+    ("model", "error", "expected"),
+    [
+        (Part(), TypeError("no tensor"), "transformers itself does not run it on texts of 3 lengths: TypeError: no t"),
+        (Whole(), ValueError("300 numbers do not fit"), FAILED),
+        (Second(), TypeError("lengths cannot be None"), FAILED),
+    ],
+    ids=["library", "condition-of-a-part", "input-with-a-default"],
+)
+def test_failures_for_want_of_other_inputs(model, error, expected):
+    failed = UserCodeError(FAILED, advice=["--input gives others"])
+    failed.__cause__ = error
+    trials = make_trials(model, {"seq_len": 13})
+    assert not [*trials.alternatives(Target("config.json"))]
+    message = str(trials.failure(failed))
+    assert message.startswith(expected) and message.endswith("; --input gives others")
