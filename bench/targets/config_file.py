@@ -168,7 +168,13 @@ class _Trials:
         for name in ("image_size", "audio"):
             if name not in maker.lengths and (length := self.length_that_runs(name)):
                 yield {name: length}, ()
-        yield from (({}, (text,)) for text in self._sounds_of_texts())
+        text = maker.tensors.get("input_ids")
+        for name, sound in maker.searched.items():
+            for times in (1, 2, 4, 8, 16) if text is not None and "T" in sound.axes else ():
+                # a part of the sound is added to each token
+                one = replace(sound, sizes={**sound.sizes, "T": times * text.shape[1]}).make(maker.dtype)
+                if trial_error(maker.model, {**maker.tensors, name: one}) is None:
+                    yield {}, (f"{name}={_text(one)}",)
         # one that needs less memory too
         for part in (1, 2, 4):
             lengths: dict[str, int | None] = {"image_size": maker.image_side // part} if part > 1 else {}
@@ -184,15 +190,6 @@ class _Trials:
                 yield lengths, tuple(f"{name}={text}" for name, text in changed.items())
             if "image_size" in maker.lengths or not maker.image_side:
                 return
-
-    def _sounds_of_texts(self) -> Iterator[str]:
-        """Iterate over sounds, as texts of --input, of which a part is added to each token of a text."""
-        text, sounds = self.maker.tensors.get("input_ids"), self.maker.searched.items()
-        for name, sound in sounds if text is not None else ():
-            for times in (1, 2, 4, 8, 16) if "T" in sound.axes else ():
-                one = replace(sound, sizes={**sound.sizes, "T": times * text.shape[1]}).make(self.maker.dtype)
-                if trial_error(self.maker.model, {**self.maker.tensors, name: one}) is None:
-                    yield f"{name}={_text(one)}"
 
     def length_that_runs(self, name: str, to_its_end: bool = False) -> int | None:
         """Return a length with which the model runs, or comes to where it reads values; None where no other does."""

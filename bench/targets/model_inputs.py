@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
+from operator import add
 from typing import Any
 
 import torch
@@ -91,15 +92,14 @@ class Inputs:
         """Return the keyword inputs. Raise UserCodeError for what is missing, unused or too long."""
         missing = [name for name in filter(self._requires, self.signature.parameters) if not self._has(name)]
         if missing or not self.tensors:
-            described = {name: self._description(name) for name in missing}
-            reason = f"{type(self.model).__name__}.forward needs inputs that no configuration gives"
-            if missing:
-                reason += f": {', '.join(name + text for name, text in described.items())}"
+            kinds = [self._description(name) for name in missing]
+            names = f": {', '.join(map(add, missing, kinds))}" if missing else ""
+            reason = f"{type(self.model).__name__}.forward needs inputs that no configuration gives{names}"
+            # numbers, lists, and objects of a library, as the session of a video, are written in Python
+            is_tensor = all(re.match(r"$| \((torch\.)?\w*Tensor", kind) for kind in kinds)
             sizes = [word for name in missing or ["NAME"] for word in (" ", Option("input", f"{name}=SIZES"))]
-            option = ["add", *sizes, ", NAME=[VALUES] or NAME=@FILE.json, or "]
-            # numbers, lists, and objects of a library, as the session of a video
-            is_tensor = all(re.match(r"$| \((torch\.)?\w*Tensor", text) for text in described.values())
-            raise UserCodeError(reason, advice=[*(option if is_tensor else []), f"write FILE.py:FUNCTION, {_RETURNS}"])
+            option = ["add", *sizes, ", NAME=[VALUES] or NAME=@FILE.json, or "] if is_tensor else []
+            raise UserCodeError(reason, advice=[*option, f"write FILE.py:FUNCTION, {_RETURNS}"])
         if unused := [Option(name) for name in self.lengths if name not in self.used]:
             others = [word for one in unused[1:] for word in (", ", one)]
             raise UserCodeError(unused[0], *others, f": {self._signature()} has no input of that length")
@@ -364,8 +364,7 @@ class Inputs:
         for name in self.signature.parameters:
             ids = self.tensors.get(name.replace("attention_mask", "input_ids"))
             documented = self._documentation(name)
-            has_shape = "of shape" in documented and "optional" not in documented
-            is_needed = self._requires(name) or is_empty and has_shape
+            is_needed = self._requires(name) or is_empty and "of shape" in documented and "optional" not in documented
             if not is_needed or self._has(name):
                 continue
             if name.endswith("attention_mask") and ids is not None:

@@ -312,6 +312,23 @@ def test_squares_of_several_patches():
     assert hc.count(MergedPatches(), **inputs).macs == 2 * 4 * 6 * 147 * 5
 
 
+def test_only_documented_inputs_that_are_not_optional_are_given():
+    class Documented(torch.nn.Module):
+        def forward(self, scores=None, weights=None, ratios=None):
+            """Run.
+
+            scores (`torch.Tensor` of shape `(batch_size, 3, 5)`):
+                Given.
+            weights (`torch.Tensor` of shape `(batch_size, 3, 5)`, *optional*):
+                Left out, as ratios without documentation.
+            """
+
+    settings = SimpleNamespace(sub_configs={})
+    maker = Inputs(Documented(), settings, {"batch_size": 2}, {}, torch.float32, dict)
+    maker.transformers()
+    assert {name: one.shape for name, one in maker.finish().items()} == {"scores": (2, 3, 5)}
+
+
 MISSING = "Model.forward needs inputs that no configuration gives: "
 FILE = "write FILE.py:FUNCTION, which returns (module, inputs)"
 

@@ -101,7 +101,9 @@ def test_options_of_a_message_count_the_model(count, name):
     for option in error.value.options:
         if option.name == "input":
             # a list of what forward takes
-            assert "--input NAME=SIZES gives others of forward(" in str(error.value)
+            message = str(error.value)
+            assert "--input NAME=SIZES gives others of forward(" in message
+            assert message.endswith("), and FILE.py:FUNCTION, which returns (module, inputs), objects")
         else:
             assert count(content, lengths={**lengths, option.name: option.value}).macs > 0
 
