@@ -400,17 +400,15 @@ class Inputs:
             return self._candidate(("BCS", "BSC", "BS", "BC"), {}) if is_tensor else None
         dtype = "long" if "Long" in kind or "Int" in kind else "bool" if "Bool" in kind else ""
         sizes, channels, axes = {}, None, "B"
-        sides = (
-            dict(zip(("height", "width"), self._image_size(self._vision()), strict=True)) if "height" in shape else {}
-        )
+        image = self._image_size(self._vision()) if "height" in shape else (None, None)
+        sides = dict(zip(("height", "width"), image, strict=True))
         _, *words = re.sub(r"[`'()\[\]]", "", re.split(r"[)\]][`':,]", shape)[0]).split(",")
         words = [word.strip() for word in words if word.strip()]
         # the text that goes with an input may have a length of its own
         sides["sequence_length"] = first_field(self.config, f"{name.partition('_')[0]}_seq_len")
         for axis, word in enumerate(words):
-            size = (
-                int(word) if word.isdecimal() else sides.get(word) or _find(self.config, word.removeprefix("config."))
-            )
+            named = sides.get(word) or _find(self.config, word.removeprefix("config."))
+            size = int(word) if word.isdecimal() else named
             if not isinstance(size, int) and "S" not in axes and "dim" not in word:
                 axes += "S"
             elif not dtype and axis == len(words) - 1:
@@ -547,11 +545,9 @@ class Inputs:
         return next((list(one["input_size"][1:]) for one in settings if isinstance(one, Mapping)), None)
 
     def _sides(self, size: Any) -> list[int]:
-        return (
-            list(size[-2:]) * (3 - len(size[-2:]))
-            if isinstance(size, list | tuple)
-            else [self._length("image_size", size)] * 2
-        )
+        if isinstance(size, list | tuple):
+            return list(size[-2:]) * (3 - len(size[-2:]))
+        return [self._length("image_size", size)] * 2
 
     def _tokens(self, length: int, codebooks: int | None = None) -> Tensor:
         """Return token ids (batch, length), with ``codebooks`` of them at each position.
