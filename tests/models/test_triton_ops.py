@@ -241,7 +241,13 @@ def test_operands_may_have_any_strides(operator, strides):
         leaves = [t for t in inputs if t.requires_grad]
         return out, *torch.autograd.grad(out, leaves, features(*out.shape, seed=4))
 
-    for one, other in zip(results([STRIDES[strides](t) for t in given]), results(given), strict=True):
+    found, expected = results([STRIDES[strides](t) for t in given]), results(given)
+    if operator == "route":
+        # its gradients are products of torch, which sums in another order for other strides on some CPUs
+        for one, other in zip(found[1:], expected[1:], strict=True):
+            assert_near(one, other.double(), torch.float32)
+        found, expected = found[:1], expected[:1]
+    for one, other in zip(found, expected, strict=True):
         assert torch.equal(one, other)
 
 
