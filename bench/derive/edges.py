@@ -43,11 +43,10 @@ def find_edges(
     for name in growing:
         # a multiple, which keeps the divisors of a size
         large = base[name] * -(-2 * max(base.values()) // base[name])
-        if large > MOST:
+        beyond = {**base, name: large}
+        if large > MOST or not Domain(conditions).holds_at(beyond) or holds(beyond):
             continue
         values = _within(conditions, lambda size, name=name: {**base, name: size}, range(base[name], large + 1))
-        if not values or values[-1] != large or holds({**base, name: large}):
-            continue
         last = _last(lambda size, name=name: holds({**base, name: size}), values)
         other = next((one for one in base if one != name and _is_bound(holds, base, name, last, one)), None)
         if other:
@@ -65,13 +64,14 @@ def find_edges(
             smaller = {one: min(base[one], size) for one, other in below if other == name}
             return {**base, **smaller, name: size}
 
-        values = _within((*conditions, *bounds), point, range(1, base[name] + 1))
-        if not values or values[0] != 1:
+        within = (*conditions, *bounds)
+        if not Domain(within).holds_at(point(1)):
             continue
         if holds(point(1)):
             smaller = {one: size for one, size in point(1).items() if size != base[one] and one != name}
             at_one.append(f"{name}=1" + (f" with {format_sizes(smaller)}" if smaller else ""))
         else:
+            values = _within(within, point, range(1, base[name] + 1))
             # from above: the last one that holds is the least
             least = _last(lambda size, point=point: holds(point(size)), values[::-1])
             # what bounds the size may be another size, by a relation that is not known
@@ -88,7 +88,7 @@ def _at_others(base: Point, name: str) -> str:
 def _within(conditions: tuple[sympy.Basic, ...], point: Callable[[int], Point], sizes: Sequence[int]) -> list[int]:
     """Return the sizes at whose points the conditions hold."""
     domain = Domain(conditions)
-    return [size for size in sizes if domain.holds_at(point(size))] if conditions else [*sizes]
+    return [size for size in sizes if domain.holds_at(point(size))]
 
 
 def _last(holds: Callable[[int], bool], sizes: Sequence[int]) -> int:

@@ -36,8 +36,8 @@ class Domain:
 
     def holds_at(self, sizes: Mapping[str, int]) -> bool:
         """Return whether these sizes decide every comparison as the run did."""
-        values = {symbol(name): size for name, size in sizes.items()}
-        return all(guard.subs(values) == sympy.true for guard in (*self.conditions, *self.layout))
+        values = {symbol(name): sympy.Integer(size) for name, size in sizes.items()}
+        return all(guard.xreplace(values) == sympy.true for guard in (*self.conditions, *self.layout))
 
 
 def simplify_guards(
