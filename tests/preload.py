@@ -15,18 +15,26 @@ from torch.fx.experimental.symbolic_shapes import uninteresting_files
 
 from headcount.bench.closed_form.derivation import derive
 from headcount.bench.counters import registry
+from headcount.bench.derive.symbolic import count_symbolic
 from headcount.bench.targets.target import Target
 from tests.bench.closed_form.families import config
 from tests.torchvision_import import import_models
 
 # a fork has no other threads
 torch.set_num_threads(1)
-for name in ("counting.module", "counting.rank", "derive.derivation", "latency.time_targets"):
+for name in (
+    "closed_form.activations",
+    "counting.module",
+    "counting.rank",
+    "derive.derivation",
+    "latency.time_targets",
+):
     import_module(f"headcount.bench.{name}")
 for name in registry.tools():
     registry.counter(name)
-# torch imports further modules when this function is first called
+# torch imports further modules when this function is first called, and sympy in the first run with symbols
 uninteresting_files()
+count_symbolic(lambda n: (torch.nn.Linear(n, 3), (torch.ones(n, n),), {}), {"n": 7}, {})
 if find_spec("transformers"):
     with suppress(ModuleNotFoundError):
         import_models()

@@ -127,9 +127,9 @@ def test_points_stay_where_the_module_can_be_built(kind, names):
 
 
 def test_tokens_of_an_expert_follow_from_values():
-    _, table = run_derive("T,e,k", "mine.py:looped", "--set", "d=3")
-    T, e, k = map(symbol, "Tek")
-    assert is_equal(total(table, "Tek"), T * 3 * (e + 3 * k))
+    _, table = run_derive("e,k", "mine.py:looped", "--set", "d=3", "--set", "T=5")
+    e, k = map(symbol, "ek")
+    assert is_equal(total(table, "ek"), 5 * 3 * (e + 3 * k))
     assert "depends on values of tensors" in table["method"] and "u0" not in table["method"]
 
 
