@@ -403,7 +403,7 @@ def _on_rank(entry: Entry, plan: Plan, blocks: Mapping[str, _Block]) -> Entry:
         dims = {"N_r": divide(rows, 1), "K": 1, **dims}
     if block.heads != 0 and "k" in dims:
         dims["k"] = block.heads
-    return replace(entry, dims=dims, weight=weight)
+    return entry.with_sizes(dims=dims, weight=weight)
 
 
 def _check_fits(form: Ledger, plan: Plan) -> None:
