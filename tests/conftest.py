@@ -11,14 +11,6 @@ from pathlib import Path
 
 import pytest
 
-# Triton reads the variable when it and when a kernel is imported, which tests of other subjects may do first; kernel
-# tests set it again.
-if find_spec("triton") and not Path("/dev/nvidiactl").exists():
-    os.environ["TRITON_INTERPRET"] = "1"
-    for kernels in ("triton_rows", "triton_attention"):
-        import_module(f"headcount.models.kernels.{kernels}")
-    del os.environ["TRITON_INTERPRET"]
-
 from headcount.bench.targets import process
 from headcount.bench.trace.garbage_collector import keep_freed_memory
 from tests.warm import Context
@@ -42,10 +34,24 @@ def pytest_configure(config):
     # a shell's background job ignores Ctrl-C, and its children inherit that
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    _import_kernels()
     import torch
 
     torch.set_num_threads(1)
     keep_freed_memory()
+
+
+def _import_kernels():
+    """Import Triton's kernels for its interpreter where there is no GPU.
+
+    Triton reads the variable when it and when a kernel is imported, which tests of other subjects may do first; kernel
+    tests set it again.
+    """
+    if find_spec("triton") and not Path("/dev/nvidiactl").exists():
+        os.environ["TRITON_INTERPRET"] = "1"
+        for kernels in ("triton_rows", "triton_attention"):
+            import_module(f"headcount.models.kernels.{kernels}")
+        del os.environ["TRITON_INTERPRET"]
 
 
 def pytest_ignore_collect(collection_path, config):
