@@ -2,12 +2,8 @@
 
 import gc
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 from statistics import median_high
 from types import SimpleNamespace
 
@@ -23,6 +19,7 @@ from headcount.models.configs.make import make_config
 from tests.bench.latency import fake_cuda
 from tests.bench.latency.conftest import ENVIRONMENT, PEAKS
 from tests.cases import MODEL_FIELDS
+from tests.processes import run_by_forks
 
 pytestmark = pytest.mark.usefixtures("quick")
 TINY = dict(seq_len=7, batch_size=2, dtype="float64", which="forward", device="cpu", routing="zipf")
@@ -143,12 +140,11 @@ def test_wrong_impl_has_no_time(layers, monkeypatch):
     assert [line for record in found.values() for line in record.failures] == [f"{loop.cell}, some loop: {loop.status}"]
 
 
-def test_compiled_implementations_are_checked_and_timed():
+def test_compiled_implementations_are_checked_and_timed(forks, tmp_path, monkeypatch):
     """Routing is recorded while torch traces the layer, and torch compiles a function for at most eight shapes."""
     # where kernels are interpreted, implementations for a GPU run on the CPU
-    environ = os.environ | {"TRITON_INTERPRET": "1", "JAXTYPING_DISABLE": "1"}
-    command = [sys.executable, "-m", "tests.bench.latency.compiled_rows"]
-    done = subprocess.run(command, cwd=Path(__file__).parents[3], env=environ, capture_output=True, text=True)
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    done = run_by_forks(forks, tmp_path, 1, "tests.bench.latency.compiled_rows")
     assert done.returncode == 0, done.stderr
     cases = [("some", "forward"), ("all", "both"), ("heads", "forward"), ("dense", "both")]
     assert json.loads(done.stdout) == [[*case, "compiled", "timed"] for case in cases]
