@@ -22,7 +22,7 @@ from headcount.bench.latency.table import median_ms
 from headcount.bench.performance import model, sources
 from headcount.bench.records import LatencyRecord
 from headcount.bench.result import Table
-from headcount.bench.variants import VARIANTS, variant
+from headcount.bench.variants.variant import variants_with
 from headcount.reports import counting, document, latency
 from headcount.reports.blocks.claims import quote
 from headcount.reports.document import File, link
@@ -124,7 +124,7 @@ def outcomes(facts: Facts) -> str:
         for row in rows:
             if (ratio := row["over dense"]) not in (None, UNMEASURED):
                 names = (row.get("model") or row["layer"]).split("-")
-                family = next(variant(name).label for name in VARIANTS if name in names)
+                family = next(one.label for name, one in variants_with("label").items() if name in names)
                 what = f"{family}, {PASSES[row['pass']]}"
                 verdicts.setdefault(what, []).append(ratio.rpartition(" ")[2])
         for what, found in sorted(verdicts.items()):
