@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.machinery import PathFinder
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,11 @@ def count(target: Target | Case, counters: Sequence[str] = (), **options: Any) -
     """
     if counters or isinstance(target, Case) or not _is_stored(target):
         return counting.count(target, counters, **options)
+    state = _state(target.spec)
+    if state is None:
+        return counting.count(target, counters, **options)
     name = hashlib.sha256(repr((os.path.abspath(target.spec), target, sorted(options.items()))).encode()).hexdigest()
-    file, state = cache_folder("counts") / f"{name}.json", _state(target.spec)
+    file = cache_folder("counts") / f"{name}.json"
     if found := _read(file, state):
         return found
     found = counting.count(target, **options)
@@ -57,25 +61,30 @@ def _is_stored(target: Target) -> bool:
 
 def _read(file: Path, state: str) -> Count | None:
     """Return the count in a file of the store; None where it is of another state, or nothing that can be read."""
-    with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+    with suppress(OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         found = json.loads(file.read_text("utf-8"))
         return Count.from_json(found["count"]) if found["state"] == state else None
     return None
 
 
-def _state(spec: str) -> str:
-    """Return the digest of what the count of a configuration depends on, besides its options."""
+def _state(spec: str) -> str | None:
+    """Return the digest of what the count of a configuration depends on, besides its options; None if not known."""
+    code = _code(library_of(spec))
+    if code is None:
+        return None
     config = Path(spec)
     files = [file for file in (config, config.with_name("preprocessor_config.json")) if file.is_file()]
     contents = [hashlib.sha256(read_file(file)).hexdigest() for file in files]
-    return hashlib.sha256(repr((contents, len(files), _code(library_of(spec)))).encode()).hexdigest()
+    return hashlib.sha256(repr((contents, len(files), code)).encode()).hexdigest()
 
 
 @cache
-def _code(library: str | None) -> tuple[object, ...]:
-    """Return the state of the code that counts the models of a library."""
+def _code(library: str | None) -> tuple[object, ...] | None:
+    """Return the state of the code that counts the models of a library; None where a package has no files."""
     installed = [name for folder in sys.path for name in _names(folder) if name.endswith((".dist-info", ".egg-info"))]
     packages = [list(_files(name)) for name in ("torch", library) if name]
+    if not all(packages):
+        return None
     return platform.python_version(), digest(SOURCES), sorted(installed), packages
 
 
@@ -87,7 +96,8 @@ def _names(folder: str) -> list[str]:
 
 def _files(package: str) -> Iterator[tuple[str, int, int]]:
     """Yield path, size and time of change of each source of an installed package, edited ones included."""
-    found = PathFinder.find_spec(package, import_path(()))
+    # finders of editable installations are asked too
+    found = PathFinder.find_spec(package, import_path(())) or find_spec(package)
     for top in found.submodule_search_locations or () if found else ():
         for folder, folders, names in os.walk(top):
             folders.sort()

@@ -202,8 +202,9 @@ class MFU:
     def __str__(self) -> str:
         percentages = {name: 100 * self.metrics[name] for name in ("mfu", "hfu") if name in self.metrics}
         shares = [f"{name.upper()} {value:.4g} %" for name, value in percentages.items()]
-        if self.average != self.value:
-            shares[0] += f" in the last update, {100 * self.average:.4g} % on average"
+        average = "" if self.average is None else f"MFU {100 * self.average:.4g} %"
+        if average not in ("", *shares):
+            shares[-1] += f" in the last update, {average} on average"
         flops = f"{_flops(self.flops_per_token)} FLOPs per token"
         if self._has_length:
             flops += f" of {float(self._sequence_tokens):g}-token sequences"
@@ -216,8 +217,12 @@ class MFU:
     __repr__ = __str__
 
     def _check_batch(self, tokens: int, full: int) -> None:
-        """Warn where a step of ``tokens`` tokens is none of sequences of the sample's length, which has ``full``."""
-        if tokens != full and self._has_length:
+        """Warn where ``tokens`` of a step are none of sequences of the sample's length; a full batch has ``full``.
+
+        Fewer sequences than a full batch may be all that there are.
+        """
+        are_fewer = tokens < full and tokens % self._sequence_tokens == 0
+        if self._has_length and tokens != full and not are_fewer:
             text = (
                 f"a step has {tokens:,} tokens, where full batches of the sample's length have {full:,}: the FLOPs per "
                 f"token are those of {float(self._sequence_tokens):g}-token sequences"
@@ -243,7 +248,7 @@ class MFU:
             """Updates after each optimizer step."""
 
             def on_train_begin(self, args, state, control, model, **kwargs):
-                self.since = mfu.tokens, mfu.seconds
+                self.since, self.is_first = (mfu.tokens, mfu.seconds), True
                 self.has_ids = getattr(model, "main_input_name", "input_ids") == "input_ids"
                 if self.has_ids and args.include_num_input_tokens_seen == "no":
                     args.include_num_input_tokens_seen = "all"
@@ -258,8 +263,9 @@ class MFU:
                 seconds = _now() - self.started
                 full = mfu._batch_tokens(args.train_batch_size * args.gradient_accumulation_steps)
                 tokens = (state.num_input_tokens_seen - self.seen) // args.world_size if self.has_ids else 0
-                if tokens and state.global_step == 1:
+                if tokens and self.is_first:
                     mfu._check_batch(tokens, full)
+                self.is_first = False
                 mfu.update(tokens or full, seconds)
 
             def on_log(self, args, state, control, logs=None, **kwargs):

@@ -101,17 +101,18 @@ def format_macs(number: int, in_flops: bool, what: str = "") -> str:
     return _for_people(size, unit, PREFIXES, what)
 
 
-def format_params(number: int) -> str:
+def format_params(number: int, what: str = " parameters") -> str:
     """Return a number of parameters, "8.03 B parameters (8,030,261,248)"."""
-    return _for_people(number, " parameters", OF_PARAMETERS)
+    return _for_people(number, what, OF_PARAMETERS)
 
 
 def _for_people(number: int, unit: str, prefixes: Mapping[str, int], what: str = "") -> str:
     """Return a number in the largest prefix that it reaches, and the integer; below a million the integer alone."""
     for prefix, size in prefixes.items():
-        if number >= size:
+        # what rounds to 1,000 is in the next one
+        if round(Fraction(100 * number, size)) >= 100:
             return f"{fixed(Fraction(number, size), 2)} {prefix}{unit} ({number:,}{f' of {what}' if what else ''})"
-    return f"{number:,} {unit.strip()}{f' ({what})' if what else ''}"
+    return f"{number:,} {unit.strip()}".rstrip() + (f" ({what})" if what else "")
 
 
 def shown(make: Callable[..., Column], head: str, *words: str, **options: Any) -> Any:

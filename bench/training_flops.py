@@ -175,7 +175,8 @@ class UsedExperts:
 def used_experts(count: "Count") -> UsedExperts | None:
     """Return what a token uses of experts in loops; None where the run does not show one number for all of them.
 
-    The experts are equal modules by number, each multiplies some rows once, and all rows are K times the tokens.
+    The experts are equal modules by number, each multiplies some rows once, and all rows are K times the tokens. One
+    that no token chose may not have run, so that its place among them is not known.
     """
     tokens, found, unused = count.tokens, set(), 0
     unused_trainable: int | None = 0
@@ -186,10 +187,16 @@ def used_experts(count: "Count") -> UsedExperts | None:
         for path in _numbered(entry.path):
             # all products of an expert have its rows; the first is enough
             rows.setdefault(path, entry.times * entry.dims.get("m", 0))
+    siblings: dict[str, set[str]] = {}
+    for module in count.modules:
+        for path in _numbered(module.path):
+            siblings.setdefault(path.rpartition(".")[0], set()).add(path)
     groups: dict[str, list[str]] = {}
     for path in rows:
         groups.setdefault(path.rpartition(".")[0], []).append(path)
-    for members in groups.values():
+    for parent, members in groups.items():
+        if siblings[parent] != {*members}:
+            return None
         top_k, rest = divmod(sum(rows[path] for path in members), tokens)
         sizes = {_params_in(count, path) for path in members}
         if rest or not 0 < top_k < len(members) or len(sizes) > 1:

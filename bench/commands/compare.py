@@ -195,7 +195,8 @@ def _in_sides(texts: Sequence[str]) -> str:
 def _rules(args: argparse.Namespace) -> Result:
     """Return the training FLOPs of one model by several rules; of a preset by two of them the differences by entry."""
     if len(args.models) != 1:
-        raise UsageError(f"several --rules are of one model, A --rules {' '.join(args.rules)}, not {len(args.models)}")
+        rules = " ".join(args.rules)
+        raise UsageError(f"{len(args.models)} models: --rules {rules} compares rules of one, A --rules {rules}")
     (text,) = args.models
     # a measured step has an MFU by each rule
     columns = args.columns or (["mfu"] if args.seconds or args.peak else [])

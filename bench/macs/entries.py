@@ -4,10 +4,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
+from itertools import repeat
 
 from headcount.bench.accounts import ACCOUNTS, Assumptions, check, statement, values
 from headcount.bench.case import Case, describe_input
-from headcount.bench.column import DASH, Column, macs_column, params_column
+from headcount.bench.column import Column, macs_column, params_column
 from headcount.bench.counting.result import Count
 from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError
@@ -93,7 +94,8 @@ def sentence(counts: Sequence[Count], in_flops: bool) -> str:
     parts = []
     for count in counts:
         ledger = count.ledger
-        active = f", {ledger.active_params:,} of them active" if ledger.active_params != ledger.params else ""
+        used = ledger.active_params
+        active = f", active {format_params(used, '')}" if used not in (None, ledger.params) else ""
         parts.append(f"{count.name}: {format_macs(ledger.macs, in_flops)}, {format_params(ledger.params)}{active}")
     return f"{'; '.join(parts)}."
 
@@ -144,10 +146,10 @@ def compare_rules(case: Case, names: Sequence[str]) -> Result:
 
 
 def _result(
-    table: Table, name: str, rules: Sequence[Rule], flops: Sequence[int | Fraction], shares: Sequence[str] = ("", "")
+    table: Table, name: str, rules: Sequence[Rule], flops: Sequence[int | Fraction], shares: Iterable[str] = repeat("")
 ) -> Result:
     """Return a table with what each rule counts of the model called ``name``, and ``shares`` of a peak in words."""
-    first, *others = zip(flops, rules, shares, strict=True)
+    first, *others = zip(flops, rules, shares, strict=False)
     parts = [f"{first[0]:,} FLOPs per token by {first[1].name}{first[2]}"]
     parts += [f"{size:,} by {rule.name}{share}" for size, rule, share in others]
     return Result([table], lambda: f"{name}: {', '.join(parts)}.", remark=peak_memory)
@@ -159,20 +161,21 @@ def _about(rule: Rule) -> str:
 
 @dataclass(frozen=True)
 class RuleTotal(Row):
-    """FLOPs per token of a training step of a whole model by a rule, and their ratio to those of the first rule.
+    """FLOPs per token of a training step of a whole model by a rule, over those of the first rule that applies.
 
-    Both are None where the rule does not apply to the model.
+    Both are None where the rule does not apply to the model, for the ``reason``.
     """
 
     rule: str = shown(Column, "rule")
     flops: int | Fraction | None = shown(Column, "FLOPs\nper token", unit="FLOPs", kind="int", of="FLOPs", priority=0)
     ratio: Fraction | None = shown(Column, "of the\nfirst", kind="fixed", digits=4)
     accounts: Accounts = Accounts()
+    reason: str = ""
 
     @property
     def notes(self) -> list[str]:
-        """The reasons for missing accounts."""
-        return self.accounts.notes
+        """The reasons for what is missing."""
+        return [f"{self.reason}."] if self.reason else self.accounts.notes
 
 
 def rule_totals(
@@ -206,10 +209,9 @@ def rule_totals(
             accounts = Accounts(*values(columns, model, assumed))
             rows.append(RuleTotal(rule.name, flops[rule], Fraction(flops[rule]) / first, accounts))
         else:
-            rows.append(RuleTotal(rule.name, None, None, Accounts(dict.fromkeys(columns))))
+            rows.append(RuleTotal(rule.name, None, None, Accounts(dict.fromkeys(columns)), refused[rule].reason))
     inputs = describe_input(model.lengths) if isinstance(model, Case) else "; ".join(model.inputs)
     notes = [f"Input: {inputs}. FLOPs per token of a training step, forward and backward.", *map(_about, flops)]
-    notes += [f"{DASH}: {error.reason}." for error in refused.values()]
     notes += filter(None, [statement(columns, given)])
     shown = [*columns_of(RuleTotal), *map(account_column, columns)]
     table = Table("rules", f"{name}: rules of training", shown, rows, notes, note_column="rule", facts={"model": name})

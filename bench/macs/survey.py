@@ -174,7 +174,7 @@ def _rows(
     ]
     targets = [parse_target(whole, args) for _, _, whole in jobs]
     words = [whole for _, _, whole in jobs]
-    cases = list(with_progress(map(_case, targets, words), "row", words))
+    cases = list(with_progress(map(_case, targets, words), "closed form", words))
     for spec in {target.spec: None for target, case in zip(targets, cases, strict=True) if case is None}:
         try:
             check_target(spec)

@@ -59,19 +59,19 @@ class Fork:
 
     @property
     def exitcode(self) -> int | None:
-        """As of a Process."""
+        """Return the exit code; None while it runs."""
         return self._ask("exitcode")
 
     def is_alive(self) -> bool:
-        """As of a Process."""
+        """Return whether it runs."""
         return self.exitcode is None
 
     def kill(self) -> None:
-        """As of a Process."""
+        """End it with SIGKILL."""
         self._ask("kill")
 
     def join(self) -> None:
-        """As of a Process."""
+        """Wait until it has ended."""
         self._ask("join")
 
     def _ask(self, name: str) -> Any:

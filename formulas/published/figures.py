@@ -202,14 +202,19 @@ class Figure:
         up = replace(self, upward=True)
         return up.digits if is_up and has_digits and up.prints(value, text) else ""
 
-    def in_other_unit(self, value: Interval, text: str) -> str:
-        """Return the digits of a cell with another unit, with which ``value`` prints so; empty where none does."""
+    def in_other_unit(self, value: Interval, text: str) -> tuple[str, str]:
+        """Return the digits of a cell with another unit, and how ``value`` prints so: cut off, or nothing where it is
+        rounded; twice nothing where no unit does."""
         digits, unit, size = self._read(text)
         if self.formula or unit not in UNITS or unit == "%":
-            return ""
+            return "", ""
         units = (*"KMGTP", *(BINARY if "bytes" in self.head else ()))
         texts = [f"{digits}{other}" for other in units if self._read(f"1{other}")[2] != size]
-        return next((one for one in texts if self.prints(value, one) or self.other_digits(value, one)), "")
+        for one in texts:
+            how = self.other_digits(value, one)
+            if how or self.prints(value, one):
+                return one, "" if self.prints(value, one) else how
+        return "", ""
 
     def text(self, value: int | Fraction, like: str) -> str:
         """Return ``value`` with the unit and the decimals of ``like``."""

@@ -64,8 +64,8 @@ def outcomes(facts: Facts, paper: str) -> str:
     found = [row[OWN] for _, row in _judged(facts, paper)]
     holds, fails = (found.count(VERDICT[is_true]) for is_true in (True, False))
     partly = sum(str(verdict).startswith(f"{VERDICT[True]} in ") for verdict in found)
-    parts = {"hold": holds, "hold for some of their rows": partly, "fail": fails}
-    parts["cannot be tried"] = len(found) - sum(parts.values())
+    parts = {"true": holds, "true for some rows": partly, "false": fails}
+    parts["not tried"] = len(found) - sum(parts.values())
     counts = ", ".join(f"{number} {what}" for what, number in parts.items() if number)
     return f"of {len(found)} statements {counts}"
 

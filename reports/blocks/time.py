@@ -129,9 +129,7 @@ def outcomes(facts: Facts) -> str:
                 verdicts.setdefault(what, []).append(ratio.rpartition(" ")[2])
         for what, found in sorted(verdicts.items()):
             faster, slower = (found.count(verdict) for verdict in ("faster", "slower"))
-            lines.append(
-                f"- {what}: of {len(found)} models and layers {faster} are faster, {slower} slower ({device})."
-            )
+            lines.append(f"- {what}: of {len(found)} models and layers faster {faster}, slower {slower} ({device}).")
     return "\n".join(lines)
 
 

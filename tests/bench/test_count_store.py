@@ -1,7 +1,9 @@
 """Counts of configurations that are stored between runs: when one is read, and what makes it run again."""
 
 import json
+import sys
 from dataclasses import replace
+from importlib.util import spec_from_file_location
 
 import pytest
 
@@ -124,6 +126,30 @@ def test_sources_of_a_library_are_in_the_state(tmp_path, monkeypatch):
     states.append(count_store._state(config))
     count_store._code.cache_clear()
     assert len({*states}) == len(states)
+
+
+@pytest.mark.parametrize("is_found", [True, False])
+def test_library_of_an_editable_installation(is_found, tmp_path, monkeypatch):
+    """Its finder is no folder on the path; of a library without files nothing is stored."""
+    (tmp_path / "timm").mkdir()
+    source = tmp_path / "timm" / "__init__.py"
+    source.touch()
+
+    class Finder:
+        @staticmethod
+        def find_spec(name, path=None, target=None):
+            if name == "timm" and is_found:
+                return spec_from_file_location(name, source, submodule_search_locations=[str(tmp_path / "timm")])
+            return None
+
+    monkeypatch.setattr(sys, "meta_path", [Finder])
+    config, states = write(tmp_path, {"architecture": "any"}), []
+    for content in ("", "SIZE = 3"):
+        source.write_text(content)
+        count_store._code.cache_clear()
+        states.append(count_store._state(config))
+    count_store._code.cache_clear()
+    assert None not in states and states[0] != states[1] if is_found else states == [None, None]
 
 
 @pytest.mark.parametrize("options", [

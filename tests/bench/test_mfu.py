@@ -18,6 +18,7 @@ from headcount.bench.case import Case
 from headcount.bench.errors import UsageError
 from headcount.bench.hardware import Peak
 from headcount.bench.macs.columns import Accounts
+from headcount.bench.targets.user_code import UserCodeError
 from headcount.bench.training_flops import flops_per_token
 from headcount.formulas.conventions import CONVENTIONS, TRAINING
 
@@ -576,7 +577,7 @@ def test_update_is_share_of_peak():
     mfu.update(200, 1.5)
     assert (mfu.value, mfu.tokens, mfu.seconds) == (float(Fraction(6 * 77 * 400, 9 * 10**9)), 1200, 2.0)
     assert mfu.average == float(Fraction(6 * 77 * 600, 3 * 10**9))
-    assert f"MFU {100 * mfu.value:.4g} % in the last update, {100 * mfu.average:.4g} % on average" in str(mfu)
+    assert f"MFU {100 * mfu.value:.4g} % in the last update, MFU {100 * mfu.average:.4g} % on average" in str(mfu)
     assert all(part in str(mfu) for part in ("6n", "bf16", "0.001 TFLOP/s"))
     # 6 x 77 FLOPs a token, 3e9 FLOP/s
     for tokens, is_wrong in ((6493506, False), (6493507, True)):
@@ -737,6 +738,36 @@ def test_number_of_a_loop_over_experts_is_proposed(experts, top_k, blocks):
         with pytest.raises(UsageError, match=f"^active_params={wrong}: .* {active} .*, {top_k} of {experts} experts$"):
             hc.MFU(model, x, peak=PEAK, rule="6n", active_params=wrong)
     assert hc.MFU(model, x, peak=PEAK, rule="6n", active_params=active).flops_per_token == 6 * active
+
+
+def test_expert_that_no_token_chose_leaves_the_number_open():
+    class Skipping(LoopOfExperts):
+        def forward(self, x):
+            x = x.flatten(0, 1)
+            # the last expert is never chosen, and an expert without tokens does not run
+            scores = self.routers[0](x) - torch.tensor([0.0] * 3 + [1e9])
+            chosen, y = scores.topk(self.top_k).indices, torch.zeros_like(x)
+            for number, expert in enumerate(self.blocks[0]):
+                token, _ = (chosen == number).nonzero(as_tuple=True)
+                if len(token):
+                    y[token] += expert(x[token])
+            return x + y
+
+    model, x = Skipping(4, 2, 6), torch.rand(1, 64, 6)
+    with pytest.raises(UsageError, match="; pass active_params=N, or choose from"):
+        hc.MFU(model, x, peak=PEAK, rule="6n")
+    active = 4 * 6 + 2 * (4 * 6 * 6 + 3 * 6)
+    assert hc.MFU(model, x, peak=PEAK, rule="6n", active_params=active).flops_per_token == 6 * active
+    model.active_params = active
+    assert hc.MFU(model, x, peak=PEAK, rule="6n").flops_per_token == 6 * active
+
+
+@pytest.mark.parametrize("stated", [1, 347])
+def test_attribute_that_the_run_contradicts_is_refused(stated):
+    model = LoopOfExperts(4, 2, 6)
+    model.active_params = stated
+    with pytest.raises(UserCodeError, match=f"is {stated}, and in this run a token uses 348 .*, 2 of 4 experts"):
+        hc.MFU(model, torch.rand(4, 64, 6) - 0.5, peak=PEAK, rule="6n")
 
 
 def test_loop_that_leaves_tokens_out_has_no_number():

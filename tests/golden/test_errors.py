@@ -91,7 +91,7 @@ COUNTS = [
     ("compare llama3-8b mistral-7b --plan tp=2 --plan tp=4", 2, ["one plan for two"]),
     ("compare llama3-8b", 2, ["--rules palm 6n"]),
     ("count llama3-8b,T=64 --seq-len 32", 2, ["seq_len is 64 in the target", "--seq-len 32"]),
-    ("compare llama3-8b llm-s --rules palm 6n", 2, ["one model, A --rules palm 6n"]),
+    ("compare llama3-8b llm-s --rules palm 6n", 2, ["2 models", "A --rules palm 6n"]),
     ("compare llama3-8b llm-s --rules palm --columns mfu", 2, ["--seconds"]),
     (f"compare llm-s llm-b {CLOSED} --columns kv_byte", 2, ["'kv_byte'; did you mean kv_bytes", "these tables have"]),
     (f"grid 'K=2 E=5 D=7 T=13' {CLOSED} --columns verdict", 2, ["unknown column 'verdict'"]),

@@ -1005,7 +1005,7 @@ def test_review_names_single_numbers_of_another_cost_or_length(table):
     assert verdicts(answer) == ["reproduced"] * 2 + ["explained"] * 2
     assert sections[0]["below"][-1] == (
         f"For a review: MACs: 2 of 4 reproduced, 1 of 4 holds FLOPs, {rounded(macs_at(512))} (llama2-7b,T={BOTH[3]}) "
-        f"printed by exact at T = 512; {doubled} (llama2-7b,T={BOTH[2]}) should be {rounded(macs_at(BOTH[2]))}."
+        f"is of exact at T = 512; {doubled} (llama2-7b,T={BOTH[2]}) should be {rounded(macs_at(BOTH[2]))}."
     )
 
 
@@ -1021,7 +1021,7 @@ MOH_IDEAL = 512 * (2 * 32 * 3 * 8 + 2 * 32 * 32 + 2 * 512 * 3 * 8 + 5 * 32)
 def test_common_conventions_of_papers_are_tried(table, target, macs, convention):
     _, sections, _ = answer = table(csv_of(f'"{target}",{macs}', header="model,macs"), name="mine.csv")
     assert verdicts(answer) == ["explained"]
-    assert f"printed by {convention} MACs" in sections[0]["below"][-1]
+    assert f"is of {convention} MACs" in sections[0]["below"][-1]
     assert verdicts(table(csv_of(f'"{target}",{macs + 1}', header="model,macs"), name="mine.csv")) == ["no rule found"]
 
 
