@@ -80,7 +80,9 @@ def sentences(facts: Facts, paper: str) -> str:
     counts = holding(row[OWN] for row in rows)
     empty = {key for key in rows[0] if not any(row[key] for row in rows)}
     rows = [{key: value for key, value in row.items() if key not in empty} for row in rows]
-    about = f"Source: {source.source}. {source.about} At their own sizes {counts} hold.".replace("  ", " ")
+    about = f"Source: {source.source}. {source.about} At their own sizes {counts} that were tried hold.".replace(
+        "  ", " "
+    )
     paragraphs = [paragraph(sentence, facts) for sentence, _ in judged]
     folded = ["<details><summary>each sentence, with its numbers</summary>", *paragraphs, "</details>"]
     return "\n\n".join([about, document.records(rows), *folded])

@@ -65,8 +65,7 @@ def by_tool(facts: Facts) -> str:
     """Return how many counts of each tool are exact, the best tool first."""
     exact: dict[str, list[bool]] = {}
     for cell in facts.audit():
-        if cell.counter != OURS:
-            exact.setdefault(cell.counter, []).append(cell.error == 0)
+        exact.setdefault(cell.counter, []).append(cell.error == 0)
     best = sorted(exact, key=lambda tool: -sum(exact[tool]))
     return ", ".join(f"`{tool}` {sum(exact[tool])}" for tool in best)
 

@@ -24,6 +24,9 @@ def numbers(facts: Facts) -> dict[str, Any]:
         "models": f"{len(rows):,}",
         "counted": sum(row.state == COUNTED for row in rows),
         "versions": _versions(rows),
+        **{
+            kind: sum(getattr(share, kind) for share in model_costs.shares(rows)) for kind in ("equal", "other", "none")
+        },
         "most": MOST,
         "seconds": model_costs.TIME_S,
         "gib": model_costs.MEMORY_BYTES // 2**30,

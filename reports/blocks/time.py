@@ -113,24 +113,26 @@ def overview(facts: Facts) -> str:
     return _per_device(facts, lambda rows: rows if _overview_rows(rows) else [], show)
 
 
-PASSES = {"forward": "forward pass", "both": "forward and backward pass", "decode": "decode step"}
+PASSES = {"decode": "decode steps", "forward": "forward passes", "both": "forward and backward passes"}
 
 
 def outcomes(facts: Facts) -> str:
-    """Return how many models and layers of MoA and of MoH are faster than dense ones on each GPU, by pass."""
-    lines = []
+    """Return in how many of their passes MoA and MoH are faster than dense models and layers, on each GPU."""
+    sentences = []
     for device, rows in latency.results(facts, _overview_rows)["cuda"].items():
-        verdicts: dict[str, list[str]] = {}
+        verdicts: dict[str, dict[str, list[str]]] = {}
         for row in rows:
             if (ratio := row["over dense"]) not in (None, UNMEASURED):
                 names = (row.get("model") or row["layer"]).split("-")
                 family = next(one.label for name, one in variants_with("label").items() if name in names)
-                what = f"{family}, {PASSES[row['pass']]}"
-                verdicts.setdefault(what, []).append(ratio.rpartition(" ")[2])
-        for what, found in sorted(verdicts.items()):
-            faster, slower = (found.count(verdict) for verdict in ("faster", "slower"))
-            lines.append(f"- {what}: of {len(found)} models and layers faster {faster}, slower {slower} ({device}).")
-    return "\n".join(lines)
+                passes = verdicts.setdefault(family, {})
+                passes.setdefault(PASSES[row["pass"]], []).append(ratio.rpartition(" ")[2])
+        families = []
+        for family, found in sorted(verdicts.items()):
+            counts = [f"{own.count('faster')} of {len(own)} {what}" for what, own in found.items()]
+            families.append(f"{family} is faster in {' and '.join(counts)}")
+        sentences.append(f"Beside dense models and layers on an {device}, {'; '.join(families)}.")
+    return " ".join(sentences)
 
 
 def _overview_rows(rows: Sequence[LatencyRecord]) -> list[dict[str, Any]]:
