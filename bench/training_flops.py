@@ -188,7 +188,8 @@ def used_experts(count: "Count") -> UsedExperts | None:
             # all products of an expert have its rows; the first is enough
             rows.setdefault(path, entry.times * entry.dims.get("m", 0))
     siblings: dict[str, set[str]] = {}
-    for module in count.modules:
+    # activations between the layers of an expert have a number and no products
+    for module in filter(lambda one: one.params, count.modules):
         for path in _numbered(module.path):
             siblings.setdefault(path.rpartition(".")[0], set()).add(path)
     groups: dict[str, list[str]] = {}

@@ -36,7 +36,9 @@ def _column(cells: Sequence[Judged]) -> str:
         parts.append(f"{shortened(named, ', ')} {DIGITS.get(digits, digits)}")
     for by in dict.fromkeys(cell.by for cell in cells if cell.by):
         named = [_named(cell) for cell in cells if cell.by == by]
-        parts.append(f"{shortened(named, ', ')} {'is' if len(named) == 1 else 'are'} {by}")
+        verb, what = by.split(" ", 1)
+        several = {"counts": "count", "is": "are"}
+        parts.append(f"{shortened(named, ', ')} {verb if len(named) == 1 else several[verb]} {what}")
     # all of them: a wrong number that is left out seems right
     wrong = [f"{_named(cell)} should be {cell.instead}" for cell in cells if cell.instead]
     return "; ".join(", ".join(one) for one in (parts, wrong) if one)

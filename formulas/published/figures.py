@@ -85,8 +85,8 @@ CONSTANT = {"N", "N_active", "N_norms", "N_embedding", "N_router", "N_kv", "toke
 CACHED = {"cache", "token_cache"}
 """The letters that only a model that decodes has."""
 OTHER_MACS = {
-    "exact ideal": "ideal_macs",
-    "exact causal": "causal_macs",
+    "the ideal form": "ideal_macs",
+    "causal pairs alone": "causal_macs",
     "parameters times tokens": "parameter_macs",
 }
 """Other counts of a forward pass that papers print, by what they are called, which some models do not have."""

@@ -58,7 +58,7 @@ LONGEST = 2**24
 """The longest sequence: more tokens are those of a training run."""
 _NUMBER = r"(\d[\d,]*) ?(ki?)?"
 _NAMED = r"T ?=|seq[a-z.]*[ _-]?len(?:gth)?|context(?: length)?"
-_JOINED = r"(?<!per)(?<!per )(?<!/)\s*(?:[@,;]|\bat\b)?\s*"
+_JOINED = r"(?<!per)(?<!per )(?<!/)\s*(?:[@,;]|\b(?:at|for)\b)?\s*"
 _LENGTH = re.compile(
     rf"{_JOINED}\b(?:(?:{_NAMED})[ =:]*{_NUMBER}|{_NUMBER}[ -]?(?:tokens?|context))\b",
     re.IGNORECASE,

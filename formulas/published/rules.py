@@ -126,7 +126,7 @@ def attempts(figure: Figure, every: bool = False) -> list[Attempt]:
         for unit, column in units.items():
             if every or unit == own:
                 value = re.sub(r"\bmacs\b", letter, str(column.value))
-                tried.append(Attempt(replace(column, value=value), name, unit))
+                tried.append(Attempt(replace(column, value=value), "", f"{unit} of {name}"))
     if every and "macs" in figure.letters:
         costs = {" per token": "work", " per token, forward": "work / 3", " per batch": "work * T"}
         costs[" per token, MACs for FLOPs"] = "work / 2"

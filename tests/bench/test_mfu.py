@@ -703,7 +703,8 @@ class LoopOfExperts(nn.Module):
         self.routers = nn.ModuleList(nn.Linear(width, experts, bias=False) for _ in range(blocks))
         self.blocks = nn.ModuleList(
             nn.ModuleList(
-                nn.Sequential(nn.Linear(width, 2 * width), nn.Linear(2 * width, width)) for _ in range(experts)
+                nn.Sequential(nn.Linear(width, 2 * width), nn.ReLU(), nn.Linear(2 * width, width))
+                for _ in range(experts)
             )
             for _ in range(blocks)
         )

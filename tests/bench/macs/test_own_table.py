@@ -1005,7 +1005,7 @@ def test_review_names_single_numbers_of_another_cost_or_length(table):
     assert verdicts(answer) == ["reproduced"] * 2 + ["explained"] * 2
     assert sections[0]["below"][-1] == (
         f"For a review: MACs: 2 of 4 reproduced, 1 of 4 holds FLOPs, {rounded(macs_at(512))} (llama2-7b,T={BOTH[3]}) "
-        f"is of exact at T = 512; {doubled} (llama2-7b,T={BOTH[2]}) should be {rounded(macs_at(BOTH[2]))}."
+        f"counts exact at T = 512; {doubled} (llama2-7b,T={BOTH[2]}) should be {rounded(macs_at(BOTH[2]))}."
     )
 
 
@@ -1014,14 +1014,14 @@ MOH_IDEAL = 512 * (2 * 32 * 3 * 8 + 2 * 32 * 32 + 2 * 512 * 3 * 8 + 5 * 32)
 
 
 @pytest.mark.parametrize("target, macs, convention", [
-    ("llama2-7b,T=999", 999 * WEIGHTS + L * 2 * (999 * 1000 // 2) * D, "exact causal"),
+    ("llama2-7b,T=999", 999 * WEIGHTS + L * 2 * (999 * 1000 // 2) * D, "causal pairs alone"),
     ("llama2-7b,T=999", 999 * PARAMS, "parameters times tokens"),
-    ("moh:h=4,d_h=8,s=1,r=2,d_m=32,T=512", MOH_IDEAL, "exact ideal"),
+    ("moh:h=4,d_h=8,s=1,r=2,d_m=32,T=512", MOH_IDEAL, "the ideal form"),
 ])  # fmt: skip
 def test_common_conventions_of_papers_are_tried(table, target, macs, convention):
     _, sections, _ = answer = table(csv_of(f'"{target}",{macs}', header="model,macs"), name="mine.csv")
     assert verdicts(answer) == ["explained"]
-    assert f"is of {convention} MACs" in sections[0]["below"][-1]
+    assert f"counts MACs of {convention}" in sections[0]["below"][-1]
     assert verdicts(table(csv_of(f'"{target}",{macs + 1}', header="model,macs"), name="mine.csv")) == ["no rule found"]
 
 
@@ -1383,7 +1383,8 @@ def test_model_without_a_cache_is_named(table, target, reason, quantity):
 
 
 @pytest.mark.parametrize("head", [
-    "TFLOPs (1024 tokens)", "FLOPs (T, 1024 tokens)", "FLOPs (1,024 tokens, T)", "FLOPs (T) [T=1024]",
+    "TFLOPs (1024 tokens)", "FLOPs for 1024 tokens (T)", "FLOPs (T, 1024 tokens)",
+    "FLOPs (1,024 tokens, T)", "FLOPs (T) [T=1024]",
     "FLOPs (T) at T = 1024", "TFLOPs @ 1K tokens", "TFLOPs, 1024 tokens", "FLOPs (seq. len 1024) (T)",
     "FLOPs (sequence length: 1k) (T)", "FLOPs (T, 1Ki context)", "TFLOPs (context length 1024)",
 ])  # fmt: skip
