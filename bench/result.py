@@ -106,6 +106,11 @@ def format_params(number: int, what: str = " parameters") -> str:
     return _for_people(number, what, OF_PARAMETERS)
 
 
+def format_bytes(number: int) -> str:
+    """Return a number of bytes, "52.22 GB (52,215,679,488)"."""
+    return _for_people(number, "B" if number >= PREFIXES["M"] else " bytes", PREFIXES)
+
+
 def _for_people(number: int, unit: str, prefixes: Mapping[str, int], what: str = "") -> str:
     """Return a number in the largest prefix that it reaches, and the integer; below a million the integer alone."""
     for prefix, size in prefixes.items():

@@ -22,7 +22,7 @@ from headcount.bench.counting.result import Unknown
 from headcount.bench.errors import UsageError
 from headcount.bench.hardware import HARDWARE, Hardware, by_name, names
 from headcount.bench.performance.plan_time import BETWEEN_HELP, DTYPE, DTYPE_BYTES, in_nodes
-from headcount.bench.result import Result, Row, Table, columns_of, shown
+from headcount.bench.result import Result, Row, Table, columns_of, format_bytes, shown
 from headcount.bench.targets.target import add_target_options, parse_target
 from headcount.formulas.plan import Plan, PlanError
 from headcount.formulas.plan import parse as parse_plan
@@ -125,10 +125,10 @@ def command(args: argparse.Namespace) -> Result:
         return _of_cards(args, demand, parts, cards, largest, notes)
     ((card, memory),) = cards.items()
     needed, room = sum(parts.values()), memory - args.reserve
-    words = f"{args.target}{_under(demand)} needs {needed:,} of {room:,} bytes on {card}"
+    words = f"{args.target}{_under(demand)} needs {format_bytes(needed)} of {format_bytes(room)} on {card}"
     fits = needed <= room
-    sentence = f"{words}: fits, {room - needed:,} bytes are left." if fits else ""
-    sentence = sentence or f"{words}: does not fit, {needed - room:,} bytes are too many."
+    sentence = f"{words}: fits, {format_bytes(room - needed)} are left." if fits else ""
+    sentence = sentence or f"{words}: does not fit, {format_bytes(needed - room)} are too many."
     rows = [PartRow(name, size, _share(size, room)) for name, size in parts.items()]
     rows.append(PartRow("total", needed, _share(needed, room), True, () if fits else [f"{args.target} does not fit"]))
     most = largest(room)
