@@ -237,7 +237,8 @@ def _with_verdict(
     changes, because = try_rules(row, figure, value, cases, why_not, words)
     if changes:
         first = changes[0]
-        if is_other_cost(first, figure):
+        # a number that a length prints too is not of another cost
+        if all(is_other_cost(one, figure) for one in changes):
             return found("explained", because, holds=first.change.strip(), instead=instead)
         return found("explained", because, by=f"counts {' or '.join(one.name for one in changes)}")
     up = figure.other_digits(value, printed, is_up=True)

@@ -1352,6 +1352,17 @@ def test_cache_at_another_length_than_that_of_the_head_is_not_explained(table):
     assert row["verdict"] == "no rule found" and "T = " not in row["because"]
 
 
+@pytest.mark.parametrize(
+    "printed, verdict", [("537MB", "explained"), ("268MB", "explained"), ("805MB", "no rule found")]
+)
+def test_cache_of_a_window_is_no_wrong_number(table, printed, verdict):
+    # at 8,192 tokens in bfloat16 1,074 MB: half is a window of 4,096 or elements, a quarter a window of 2,048
+    lines = [f"mistral-7b,{printed}", "llama3-8b,1074MB"]
+    _, sections, _ = answer = table(csv_of(*lines, header='model,"KV cache (8192 tokens)"'), name="mine.csv")
+    assert verdicts(answer) == [verdict, "reproduced"]
+    assert ("should be" in sections[0]["below"][-1]) == (verdict == "no rule found")
+
+
 def test_caches_of_configurations_are_counted(table, tmp_path):
     """That of a token without a length, and before a window is full."""
     stored = 2 * 2 * 2 * 6
