@@ -3,6 +3,7 @@
 import re
 import sys
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -114,7 +115,8 @@ def _judged(table: PublishedTable, models: Models) -> Table[CellRow]:
         lengths = [(row.name, models.length(row)) for row in counted.rows if name in row.printed]
         quotes.append(counted.quote(figure, lengths))
     title, columns = f"{table.name}: {table.title}", columns_of(CellRow)
-    below = [*quotes, *_notes(table, models), *review(cells)]
+    uncounted = Counter(row.figure for row in rows if row.verdict == NOT_COUNTED)
+    below = [*quotes, *_notes(table, models), *review(cells, uncounted)]
     return Table(table.name, title, columns, rows, _source(table), below, note_column="verdict")
 
 

@@ -1,7 +1,7 @@
 """A sentence for a review: what the verdicts on each column of a user's table say."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from headcount.formulas.published.figures import LAST_ZEROS
 from headcount.formulas.published.verdicts import Judged
@@ -10,20 +10,20 @@ DIGITS = {LAST_ZEROS: "with last zeros that are no digits", "rounded half up": "
 """Words of a review for how numbers are printed, where they are others than those of a verdict."""
 
 
-def review(cells: Sequence[Judged]) -> list[str]:
+def review(cells: Sequence[Judged], uncounted: Mapping[str, int]) -> list[str]:
     """Return a sentence for a review: of each column, which numbers are reproduced, hold another cost, have other
-    digits, and should be what."""
+    digits, and should be what. ``uncounted``: how many of a column have no count, by its head."""
     columns: dict[str, list[Judged]] = {}
     for cell in cells:
         if cell.verdict != "no printed value":
             columns.setdefault(cell.figure.head, []).append(cell)
-    texts = [f"{head}: {_column(found)}" for head, found in columns.items()]
+    texts = [f"{head}: {_column(found, uncounted.get(head, 0))}" for head, found in columns.items()]
     return [f"For a review: {'; '.join(texts)}."] if texts else []
 
 
-def _column(cells: Sequence[Judged]) -> str:
+def _column(cells: Sequence[Judged], uncounted: int) -> str:
     """Return what the verdicts on a column say, in words."""
-    total, parts = len(cells), list[str]()
+    total, parts = len(cells) + uncounted, list[str]()
     found = Counter(_finding(cell) for cell in cells)
     # first what is right
     for what, times in sorted(found.items(), key=lambda item: item[0] != "reproduced"):
@@ -31,6 +31,8 @@ def _column(cells: Sequence[Judged]) -> str:
             whole = {1: "the one number", 2: "both"}.get(total, f"all {total}")
             one = what.replace("hold ", "holds ") if times == 1 else what
             parts.append(f"{whole if times == total else f'{times} of {total}'} {one}")
+    if uncounted:
+        parts.append(f"{uncounted} of {total} not counted")
     for digits in dict.fromkeys(cell.digits for cell in cells if cell.digits):
         named = [_named(cell) for cell in cells if cell.digits == digits]
         parts.append(f"{shortened(named, ', ')} {DIGITS.get(digits, digits)}")

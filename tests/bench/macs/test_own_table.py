@@ -1261,6 +1261,7 @@ def test_column_of_lengths_is_that_of_any_configuration_of_text(table, tmp_path)
     # a length that the model does not have is named
     _, sections, err = answer = table(csv_of(*lines, "config.json,64,7", header="model,T,macs"), name="mine.csv")
     assert verdicts(answer) == ["reproduced"] * 2 + ["not counted"] and "has 32 positions" in err
+    assert sections[0]["below"][-1] == "For a review: MACs: 2 of 3 reproduced, 1 of 3 not counted."
 
 
 @pytest.mark.parametrize("cells", [("15T", "2048"), ("300000000", "1024"), ("1.5", "1024"), ("many", "7")])
