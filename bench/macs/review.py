@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from headcount.formulas.published.figures import LAST_ZEROS
-from headcount.formulas.published.verdicts import Judged
+from headcount.formulas.published.verdicts import ANOTHER_UNIT, Judged
 
 DIGITS = {LAST_ZEROS: "with last zeros that are no digits", "rounded half up": "rounded"}
 """Words of a review for how numbers are printed, where they are others than those of a verdict."""
@@ -38,9 +38,8 @@ def _column(cells: Sequence[Judged], uncounted: int) -> str:
         parts.append(f"{shortened(named, ', ')} {DIGITS.get(digits, digits)}")
     for by in dict.fromkeys(cell.by for cell in cells if cell.by):
         named = [_named(cell) for cell in cells if cell.by == by]
-        verb, what = by.split(" ", 1)
-        several = {"counts": "count", "is": "are"}
-        parts.append(f"{shortened(named, ', ')} {verb if len(named) == 1 else several[verb]} {what}")
+        one, several = ("is in", "are in") if by == ANOTHER_UNIT else ("counts", "count")
+        parts.append(f"{shortened(named, ', ')} {one if len(named) == 1 else several} {by}")
     # all of them: a wrong number that is left out seems right
     wrong = [f"{_named(cell)} should be {cell.instead}" for cell in cells if cell.instead]
     return "; ".join(", ".join(one) for one in (parts, wrong) if one)

@@ -39,6 +39,9 @@ VERDICTS = (
 )  # fmt: skip
 """Verdicts on printed numbers, from the best on; ``not reproducible`` is proved, ``no rule found`` is not."""
 
+ANOTHER_UNIT = "another unit"
+"""In which a number is that its rule gives with another prefix."""
+
 
 @dataclass(frozen=True)
 class Judged:
@@ -54,7 +57,7 @@ class Judged:
             where it prints that one beside others; empty where another rule or length prints it.
         digits: how it is printed where its digits are others than those of the column, in words.
         instead: the number that should be printed where no rule prints this one, or it is of another cost than others.
-        by: what it counts by another rule or length, or that it is in another unit, in words.
+        by: what it counts by another rule or length, in words, or ANOTHER_UNIT.
     """
 
     row: Row
@@ -228,7 +231,7 @@ def _with_verdict(
     if other:
         right = figure.text(value.middle, other)
         how = f" {cut}" if cut else ""
-        return found("explained", f"{before}{other}{how} with another unit", instead=right, by="is in another unit")
+        return found("explained", f"{before}{other}{how} with another unit", instead=right, by=ANOTHER_UNIT)
     # a wrong number that is nearer to the own cost of its column may hold either
     is_nearer = held and _times(value, printed, figure) < _times(cell.value, printed, figure)
     more = {"instead": instead, "holds": held.change.strip() if held and is_nearer else ""}
@@ -240,7 +243,7 @@ def _with_verdict(
         # a number that a length prints too is not of another cost
         if all(is_other_cost(one, figure) for one in changes):
             return found("explained", because, holds=first.change.strip(), instead=instead)
-        return found("explained", because, by=f"counts {' or '.join(one.name for one in changes)}")
+        return found("explained", because, by=" or ".join(one.name for one in changes))
     up = figure.other_digits(value, printed, is_up=True)
     whole = f"a column counts as rounded up only where all its numbers are, {MIN_WHOLE} or more"
     shown = f"{in_words(figure, value, printed, up)}, but {whole}"

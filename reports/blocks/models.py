@@ -38,11 +38,11 @@ EXAMPLES = (
     "llama", "mixtral", "qwen3_moe", "deepseek_v3", "gpt2", "bert", "whisper", "FluxTransformer2DModel",
     "convit_base", "vit_b_16", "resnet50",
 )  # fmt: skip
-"""Models that many know, of each library, that stand in the page before a search."""
+"""Well-known models of each library, which the page shows before a search."""
 
 
 def examples(facts: Facts) -> str:
-    """Return the costs of models that many know."""
+    """Return the costs of EXAMPLES."""
     by_name = {row.model: row for row in read(model_costs.TABLE) if row.state == COUNTED}
     rows = [
         {

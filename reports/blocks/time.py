@@ -119,38 +119,43 @@ PASSES = {"decode": "decode steps", "forward": "forward passes", "both": "forwar
 def outcomes(facts: Facts) -> str:
     """Return in how many of their passes MoA and MoH are faster than dense models and layers, on each GPU."""
     sentences = []
-    for device, rows in latency.results(facts, _overview_rows)["cuda"].items():
+    for device, records_of_device in latency.results(facts, _overview_records)["cuda"].items():
         verdicts: dict[str, dict[str, list[str]]] = {}
-        for row in rows:
-            if (ratio := row["over dense"]) not in (None, UNMEASURED):
-                names = (row.get("model") or row["layer"]).split("-")
-                family = next(one.label for name, one in variants_with("label").items() if name in names)
-                passes = verdicts.setdefault(family, {})
-                passes.setdefault(PASSES[row["pass"]], []).append(ratio.rpartition(" ")[2])
+        for row in records_of_device:
+            if row.over_dense:
+                words = row.layer.split("-")
+                family = next(one.label for name, one in variants_with("label").items() if name in words)
+                verdicts.setdefault(family, {}).setdefault(PASSES[row.which], []).append(row.over_dense_verdict)
         families = []
         for family, found in sorted(verdicts.items()):
             counts = [f"{own.count('faster')} of {len(own)} {what}" for what, own in found.items()]
             families.append(f"{family} is faster in {' and '.join(counts)}")
-        sentences.append(f"Beside dense models and layers on an {device}, {'; '.join(families)}.")
+        sentences.append(f"Compared with dense models and layers on an {device}, {'; '.join(families)}.")
     return " ".join(sentences)
 
 
-def _overview_rows(rows: Sequence[LatencyRecord]) -> list[dict[str, Any]]:
-    """Return a row for each model, then for each layer at one length."""
-    dense: dict[tuple[str, str], LatencyRecord] = {}
-    for row in rows:
-        # a case may time several implementations of its dense layer
-        dense[row.cell, row.role] = min(dense.get((row.cell, row.role), row), row, key=slowness)
+def _overview_records(rows: Sequence[LatencyRecord]) -> list[LatencyRecord]:
+    """Return the record of each model, then of each layer at one length; first those with a ratio."""
     headline = [row for row in headline_rows(rows) if row.wall_ms]
     lengths: dict[tuple[str, str], set[int]] = {}
     for row in headline:
         lengths.setdefault((row.name, row.which), set()).add(row.seq_len)
-    found = []
-    # first what has a ratio
-    for row in sorted(headline, key=lambda row: (row.subject != "model", row.over_dense is None)):
+
+    def is_shown(row: LatencyRecord) -> bool:
         nearest = _nearest_length(lengths[row.name, row.which])
-        if row.subject == "layer" and (row.seq_len != nearest or row.routing != "balanced"):
-            continue
+        return row.subject == "model" or (row.seq_len == nearest and row.routing == "balanced")
+
+    return sorted(filter(is_shown, headline), key=lambda row: (row.subject != "model", row.over_dense is None))
+
+
+def _overview_rows(rows: Sequence[LatencyRecord]) -> list[dict[str, Any]]:
+    """Return a row for each of the records of the overview."""
+    dense: dict[tuple[str, str], LatencyRecord] = {}
+    for row in rows:
+        # a case may time several implementations of its dense layer
+        dense[row.cell, row.role] = min(dense.get((row.cell, row.role), row), row, key=slowness)
+    found = []
+    for row in _overview_records(rows):
         if ratio := row.over_dense:
             other = dense[row.cell, "mqa" if row.overhead else "dense"]
             compared = f"{_dense_name(other.layer, row.layer)}, {median_ms(other):.4f}"

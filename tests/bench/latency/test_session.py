@@ -189,6 +189,7 @@ def test_clock_that_fails_is_not_read_again():
     clock = make_clock(1500, 1800, RuntimeError("GPU is lost"), 1700)
     assert summary_of(clock, 4) == {"sm_clock_mhz": {"min": 1500, "max": 1800}, "slow_blocks": []}
     assert summary_of(clock, 1) is None
+    # a driver that reports no clock
     assert summary_of(make_clock(NotImplementedError()), 2) is None
     assert summary_of(session.Clock("cpu"), 2) is None
 
