@@ -196,7 +196,7 @@ def used_experts(count: "Count") -> UsedExperts | None:
     for path in rows:
         groups.setdefault(path.rpartition(".")[0], []).append(path)
     for parent, members in groups.items():
-        if siblings[parent] != {*members}:
+        if siblings.get(parent, set()) - {*members}:
             return None
         top_k, rest = divmod(sum(rows[path] for path in members), tokens)
         sizes = {_params_in(count, path) for path in members}

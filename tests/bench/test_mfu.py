@@ -763,6 +763,29 @@ def test_expert_that_no_token_chose_leaves_the_number_open():
     assert hc.MFU(model, x, peak=PEAK, rule="6n").flops_per_token == 6 * active
 
 
+class Mixed(LoopOfExperts):
+    """Before the experts stand two numbered products without parameters."""
+
+    def __init__(self):
+        super().__init__(4, 2, 6)
+        self.products = nn.ModuleList([Product(), Product()])
+
+    def forward(self, x):
+        for product in self.products:
+            x = product(x)
+        return super().forward(x)
+
+
+class Product(nn.Module):
+    def forward(self, x):
+        return x @ (x.transpose(1, 2) @ x)
+
+
+def test_numbered_products_without_parameters_are_no_experts():
+    with pytest.raises(UsageError, match="; pass active_params=348"):
+        hc.MFU(Mixed(), torch.rand(4, 64, 6) - 0.5, peak=PEAK, rule="6n")
+
+
 @pytest.mark.parametrize("stated", [1, 347])
 def test_attribute_that_the_run_contradicts_is_refused(stated):
     model = LoopOfExperts(4, 2, 6)
