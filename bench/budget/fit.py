@@ -14,7 +14,7 @@ from headcount.bench.budget.demand import ACTIVATIONS, CACHE, Demand, states
 from headcount.bench.card_times import DECODE, FORWARD, PREFILL, TRAINING, TimeRow
 from headcount.bench.cli import COUNT, ELEMENT, RATE, Parser, Value, add_output, serve
 from headcount.bench.closed_form.case import ConfigurationCase, case_of
-from headcount.bench.closed_form.store import one_process, type_bytes
+from headcount.bench.closed_form.store import one_process
 from headcount.bench.closed_form.times import time_table
 from headcount.bench.column import BAD, GOOD, Column, bytes_column
 from headcount.bench.counting.count import count
@@ -23,6 +23,7 @@ from headcount.bench.errors import UsageError
 from headcount.bench.hardware import HARDWARE, Hardware, by_name, names
 from headcount.bench.performance.plan_time import BETWEEN_HELP, DTYPE, DTYPE_BYTES, in_nodes
 from headcount.bench.result import Result, Row, Table, columns_of, format_bytes, shown
+from headcount.bench.targets.config_fields import type_bytes
 from headcount.bench.targets.target import add_target_options, parse_target
 from headcount.formulas.plan import Plan, PlanError
 from headcount.formulas.plan import parse as parse_plan

@@ -1,36 +1,21 @@
-"""Store proved closed forms by the file's content and the versions of what counts it. Imports no torch."""
+"""Find the proved closed form of a configuration: the one that is stored, or a new one. Imports no torch."""
 
-import hashlib
-import json
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
-import headcount
 from headcount.bench.closed_form.terms import Bytes, ClosedForm
-from headcount.bench.env import versions
-from headcount.bench.errors import UsageError, read_file
-from headcount.bench.output.files import cache_folder, ensure_dir, write
+from headcount.bench.errors import UsageError
+from headcount.bench.output.files import cache_folder
 from headcount.bench.output.progress import stage
-from headcount.bench.result_cache import digest
+from headcount.bench.store import find_stored
 from headcount.bench.targets.process import ProcessExited, isolated_process
-from headcount.bench.targets.target import Target, is_configuration
+from headcount.bench.targets.target import Target
 from headcount.formulas.published.typed import from_data, to_data
-from headcount.models.configs.numbers import TYPE_BITS, parse_element_bytes
 
-LIBRARIES = ("torch", "transformers")
-SOURCES = (
-    "bench/closed_form",
-    "bench/contractions",
-    "bench/counting",
-    "bench/targets",
-    "bench/trace",
-    "formulas/ledger.py",
-)
-"""What a closed form depends on, besides the libraries."""
+FOLDER = "closed_forms"
+"""The folder of the store."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +31,6 @@ TYPES = "types"
 """Activations whose numbers have the types of a run."""
 PREFILL_PEAK = "peak_prefill_bytes"
 """The most bytes alive, the cache left out, while a context is read, with the logits of the last token alone."""
-DEFAULT_TYPE = "bfloat16"
-"""The type of weights that nobody names."""
 
 
 def find_closed_form(target: Target, *words: str) -> ClosedForm:
@@ -69,7 +52,7 @@ _FOUND: dict[str, Any] = {}
 
 def _find(kind: Any, file: str, target: Target, *words: str) -> Any:
     """Return what ``derive`` of a file of this package returns for a target: the stored one, or a new one."""
-    name = repr((file, words, replace(target, lengths={}), folder()))
+    name = repr((file, words, replace(target, lengths={}), cache_folder(FOLDER)))
     if name not in _FOUND:
         _FOUND[name] = _find_stored(kind, file, target, *words)
     found = _FOUND[name]
@@ -117,85 +100,24 @@ def one_process() -> Iterator[_Processes]:
 
 
 def _find_stored(kind: Any, file: str, target: Target, *words: str) -> Any:
-    key = _key(target, file, *words)
-    if key and (found := _read(Refusal, key) or _read(kind, key)):
-        return found
     plain = replace(target, lengths={"batch_size": 1, "seq_len": 8})
     task = f"headcount.bench.closed_form.{file}:derive"
     what = words[0] if words else "the closed form"
-    with stage(f"deriving {what} of {target.spec}, once; a large model takes a minute"):
-        try:
-            with one_process() as processes:
-                found = processes.run(task, plain, *words)
-        except ProcessExited:
-            raise
-        except UsageError as error:
-            found = Refusal(str(error))
-    if key := key or _key(target, file, *words):
-        # a folder that cannot be written to costs time, and no answer
-        with suppress(UsageError):
-            write(ensure_dir(folder()) / f"{key}.json", json.dumps(to_data(found)))
-    return found
 
+    def derive() -> Any:
+        with stage(f"deriving {what} of {target.spec}, once; a large model takes a minute"):
+            try:
+                with one_process() as processes:
+                    return processes.run(task, plain, *words)
+            except ProcessExited:
+                raise
+            except UsageError as error:
+                return Refusal(str(error))
 
-def type_bytes(spec: str, dtype: str | None) -> int | Fraction:
-    """Return the bytes of a number of the type that is given or that the configuration names, else of bfloat16."""
-    named = dtype
-    if named is None and is_configuration(spec):
-        with suppress(UsageError, ValueError):
-            named = _named_type(json.loads(_content(spec) or "{}"))
-    return parse_element_bytes(named if named in TYPE_BITS else DEFAULT_TYPE)
+    def decode(data: Any) -> Any:
+        return from_data(Refusal if data.keys() == {"refused"} else kind, data)
 
-
-def _named_type(config: Any) -> str | None:
-    """Return the type that a configuration, or a part of it, names."""
-    if not isinstance(config, dict):
-        return None
-    own = config.get("dtype") or config.get("torch_dtype")
-    return own if isinstance(own, str) else next(filter(None, map(_named_type, config.values())), None)
-
-
-def folder() -> Path:
-    """Return the folder of stored closed forms."""
-    return cache_folder("closed_forms")
-
-
-def _read(kind: Any, key: str) -> Any:
-    """Return what is stored under a key; None where it is nothing that can be read."""
-    path = folder() / f"{key}.json"
-    try:
-        return from_data(kind, json.loads(path.read_text("utf-8")))
-    except (OSError, ValueError, TypeError):
-        # derived again
-        return None
-
-
-def _key(target: Target, *words: str) -> str | None:
-    """Return the digest of all that a closed form depends on; None for a name that is not in the hub's cache."""
-    content = _content(target.spec)
-    if content is None:
-        return None
-    found = {
-        "words": words,
-        "content": hashlib.sha256(content).hexdigest(),
-        "settings": {name: target.settings[name] for name in sorted(target.settings)},
-        "options": [target.dtype, target.elementwise, target.formula_set, dict(target.formulas)],
-        "versions": {"headcount": headcount.__version__, **versions(LIBRARIES)},
-        "sources": digest(SOURCES),
-    }
-    return hashlib.sha256(json.dumps(found).encode()).hexdigest()
-
-
-def _content(spec: str) -> bytes | None:
-    """Return the content of the configuration's file."""
-    if not spec.startswith("hf:"):
-        return read_file(spec)
-    try:
-        from huggingface_hub import try_to_load_from_cache
-    except ModuleNotFoundError:
-        return None
-    name, _, revision = spec.removeprefix("hf:").partition("@")
-    with suppress(ValueError):
-        path = try_to_load_from_cache(name, "config.json", revision=revision or "main")
-        return Path(path).read_bytes() if isinstance(path, str) else None
-    return None
+    options = [target.dtype, target.elementwise, target.formula_set, dict(target.formulas)]
+    return find_stored(
+        FOLDER, target.spec, (file, words, sorted(target.settings.items()), options), derive, to_data, decode
+    )

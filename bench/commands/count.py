@@ -9,7 +9,6 @@ from headcount.bench.accounts import Assumptions, check, ideal_statement
 from headcount.bench.case import Case
 from headcount.bench.cli import COUNT, Parser, add_output, serve
 from headcount.bench.closed_form.case import case_of
-from headcount.bench.closed_form.store import type_bytes
 from headcount.bench.closed_form.times import time_table
 from headcount.bench.commands.options import (
     ASSUMPTIONS,
@@ -33,6 +32,7 @@ from headcount.bench.output.figure import check_format
 from headcount.bench.output.layout import AUTO
 from headcount.bench.performance.plan_time import DTYPE, DTYPE_BYTES
 from headcount.bench.result import Result, Table
+from headcount.bench.targets.config_fields import type_bytes
 from headcount.bench.targets.target import (
     OPERATORS,
     add_modes,

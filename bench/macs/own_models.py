@@ -1,6 +1,5 @@
 """The models of a user's table: the target of each row, checked and counted before anything is judged."""
 
-import json
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -19,6 +18,7 @@ from headcount.bench.counting.result import Count, Unknown
 from headcount.bench.errors import EnvironmentMissing, Option, OptionError, UsageError
 from headcount.bench.macs.published import as_words
 from headcount.bench.output.progress import with_progress
+from headcount.bench.targets.config_fields import is_decoder
 from headcount.bench.targets.process import InternalError
 from headcount.bench.targets.target import Target, is_configuration, parse_input, parse_target, split_lengths
 from headcount.bench.targets.user_code import (
@@ -50,8 +50,6 @@ from headcount.models.configs.targets import has_closed_form, is_layer, make, sp
 
 OPTIONS = {"set", "input", "trust"}
 """Options of a count that a table has, as keys or as such."""
-QUANTIZATION = {"quantization_config", "compression_config"}
-"""Parts of a configuration that are no models."""
 SEQUENCES = ("seq_len", "src_len", "tgt_len")
 """The lengths of sequences among targets.target.LENGTHS."""
 PER_TOKEN = [name for name in FORWARD_COSTS if name.endswith("_per_token")]
@@ -252,15 +250,15 @@ class Models:
             except UsageError as error:
                 raise ValueError(error.text(lambda _: f"input {row.input!r}")) from None
         _, lengths = split_lengths(spec, words)
-        is_decoder = _is_decoder(spec)
+        reads_text = is_decoder(spec)
         column = row.length if _takes_length(spec) else 0
         given = [lengths[length] for length in SEQUENCES if length in lengths]
         what = f"T is {', '.join(map(str, given))} in the target and {column} in a column"
         check(not column or {*given} <= {column}, f"{row.target}: {what}")
         row = replace(row, length=0 if given else column)
         # another configuration may be of images: its count says whether it needs a length
-        length = None if is_configuration(spec) and not is_decoder else row.length or None
-        needs_length = is_decoder and not inputs or is_layer(spec)
+        length = None if is_configuration(spec) and not reads_text else row.length or None
+        needs_length = reads_text and not inputs or is_layer(spec)
         if needs_length and not length and not lengths.keys() & {"seq_len", "tgt_len"}:
             if self._is_of_length(row):
                 raise _needs_length(row)
@@ -378,19 +376,6 @@ def _takes_length(spec: str) -> bool:
     if not has_closed_form(spec):
         return is_configuration(spec)
     return is_layer(spec) or len(make(spec, {}).lengths) > 1
-
-
-def _is_decoder(spec: str) -> bool:
-    """Return whether a target is the configuration of a model that reads text and nothing else, and needs a length."""
-    if not is_configuration(spec) or spec.startswith("hf:"):
-        return False
-    # a count says what is wrong with a file
-    with suppress(OSError, ValueError, RecursionError, AttributeError, TypeError):
-        config = json.loads(Path(spec).read_bytes())
-        names = config.get("architectures") or ()
-        parts = {name for name, value in config.items() if name.endswith("_config") and isinstance(value, dict)}
-        return bool(names) and all(name.endswith("ForCausalLM") for name in names) and parts <= QUANTIZATION
-    return False
 
 
 def _needs_length(row: Row) -> ValueError:

@@ -30,10 +30,11 @@ from headcount.bench.targets.config_data import (
     read_json,
     restrict,
 )
+from headcount.bench.targets.config_fields import LIBRARIES
 from headcount.bench.targets.input_search import NO_VALUES, is_named, trial_error
 from headcount.bench.targets.latents import LatentInputs
 from headcount.bench.targets.model_inputs import Inputs, reads_text
-from headcount.bench.targets.target import LIBRARIES, Target
+from headcount.bench.targets.target import Target
 from headcount.bench.targets.user_code import Built, UserCodeError
 from headcount.models.configs.suggest import did_you_mean
 

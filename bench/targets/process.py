@@ -28,8 +28,9 @@ from headcount.bench.errors import (
     require_package,
     reset_warning_filters,
 )
+from headcount.bench.targets.config_fields import library_of
 from headcount.bench.targets.forks import IS_SAFE, Fork, ForkServer
-from headcount.bench.targets.target import is_configuration, library_of
+from headcount.bench.targets.target import is_configuration
 from headcount.bench.targets.user_code import IncompleteTarget, UserCodeError, check_target, import_folders
 from headcount.bench.trace.garbage_collector import importing
 

@@ -4,9 +4,7 @@ import argparse
 import json
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from headcount.bench.contractions import linalg
@@ -26,8 +24,6 @@ SHORT_DTYPES = {short: name for name, short in TORCH_DTYPES.items()}
 """Names of torch's types by those of data sheets."""
 
 
-LIBRARIES = {"model_type": "transformers", "_class_name": "diffusers", "architecture": "timm"}
-"""The library of a configuration by a key that it has."""
 SHIPPED = "transformers"
 """The plan that transformers ships with a model, in place of a user's function."""
 
@@ -96,18 +92,6 @@ class Target:
 def has_plans(spec: str) -> bool:
     """Return whether a plan as ``tp=8`` divides ``spec``, a preset or a configuration."""
     return is_configuration(spec) or spec in PRESETS
-
-
-def library_of(spec: str) -> str | None:
-    """Return the library that builds a configuration; of another target, or of a file that is none, None."""
-    if not is_configuration(spec):
-        return None
-    if spec.startswith("hf:"):
-        return "transformers"
-    with suppress(OSError, ValueError, RecursionError, AttributeError):
-        config = json.loads(Path(spec).read_bytes())
-        return next((library for key, library in LIBRARIES.items() if config.get(key)), None)
-    return None
 
 
 @dataclass(frozen=True)

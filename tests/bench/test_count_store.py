@@ -8,9 +8,10 @@ from importlib.util import spec_from_file_location
 import pytest
 
 from headcount.__main__ import main
-from headcount.bench import count_store
+from headcount.bench import count_store, store
 from headcount.bench.accounts import Assumptions
 from headcount.bench.count_store import count
+from headcount.bench.targets.config_fields import library_of
 from headcount.bench.targets.target import Target
 from tests.bench.targets.conftest import LLAMA, write
 
@@ -83,7 +84,7 @@ def broken_store(target, folder):
 def older_store(target, folder):
     for file in (folder / "store" / "counts").iterdir():
         data = json.loads(file.read_text())
-        del data["count"]["ledger"]
+        del data["found"]["ledger"]
         file.write_text(json.dumps(data))
 
 
@@ -92,7 +93,7 @@ def test_change_makes_a_configuration_run_again(change, runs, target, tmp_path, 
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     count(target)
     change(target, tmp_path)
-    count_store._code.cache_clear()
+    store._code.cache_clear()
     found = count(target)
     more = 5 * 2 * 3 * 24 * 16 if change is changed_file else 0
     assert len(runs) == 2 and found.macs == macs(5) + more
@@ -119,12 +120,12 @@ def test_sources_of_a_library_are_in_the_state(tmp_path, monkeypatch):
     states = []
     for content in ("SIZE = 3", "SIZE = 33", "SIZE = 33"):
         (package / "models" / "any.py").write_text(content)
-        count_store._code.cache_clear()
-        states.append(count_store._state(config))
-    monkeypatch.setattr(count_store, "SOURCES", ("bench",))
-    count_store._code.cache_clear()
-    states.append(count_store._state(config))
-    count_store._code.cache_clear()
+        store._code.cache_clear()
+        states.append(store._code(library_of(config)))
+    monkeypatch.setattr(store, "SOURCES", ("bench",))
+    store._code.cache_clear()
+    states.append(store._code(library_of(config)))
+    store._code.cache_clear()
     assert len({*states}) == len(states)
 
 
@@ -146,9 +147,9 @@ def test_library_of_an_editable_installation(is_found, tmp_path, monkeypatch):
     config, states = write(tmp_path, {"architecture": "any"}), []
     for content in ("", "SIZE = 3"):
         source.write_text(content)
-        count_store._code.cache_clear()
-        states.append(count_store._state(config))
-    count_store._code.cache_clear()
+        store._code.cache_clear()
+        states.append(store._code(library_of(config)))
+    store._code.cache_clear()
     assert None not in states and states[0] != states[1] if is_found else states == [None, None]
 
 

@@ -314,7 +314,7 @@ def test_forms_of_a_configuration_are_derived_in_one_process(tmp_path, monkeypat
     monkeypatch.setenv("HEADCOUNT_CACHE", str(tmp_path))
     write(tmp_path, LLAMA)
     _, table = run(capsys, str(tmp_path / "config.json"), "--on", "10k", "--context", "32")
-    assert not table["fits"] and len([*store.folder().iterdir()]) == 3
+    assert not table["fits"] and len([*(tmp_path / "closed_forms").iterdir()]) == 3
     assert len(started) == 1 and not active_children()
 
 

@@ -1,6 +1,7 @@
 """Configurations in commands: columns, comparisons and cards by a closed form that is proved once."""
 
 import json
+import shutil
 from contextlib import contextmanager, nullcontext
 
 import pytest
@@ -65,14 +66,28 @@ def test_proved_form_is_read_again(folder, capsys, monkeypatch):
     assert code == 0 and "equal the count at" in json.dumps(found)
 
 
-def test_other_content_or_versions_are_proved_again(folder, monkeypatch):
-    target = Target("plain.json")
-    keys = [store._key(target), store._key(Target("plain.json", settings={"num_hidden_layers": 3}))]
-    monkeypatch.setattr(store, "versions", lambda names: {"torch": "0"})
-    keys.append(store._key(target))
+def test_forms_are_of_content_settings_and_code(folder, monkeypatch):
+    """Another content, setting or state of torch's and the library's code is derived again, an equal content is not."""
+    derived = []
+
+    def run(self, task, target, *words):
+        derived.append(target.spec)
+        return store.Refusal(f"number {len(derived)}")
+
+    def refused(*targets):
+        return [store._find_stored(None, "derivation", target).refused for target in targets]
+
+    monkeypatch.setenv("HEADCOUNT_CACHE", str(folder / "own"))
+    monkeypatch.setattr(store._Processes, "run", run)
+    (folder / "other").mkdir()
+    shutil.copy("plain.json", "other/copy.json")
+    plain, copied = Target("plain.json"), Target("other/copy.json")
+    other = Target("plain.json", settings={"num_hidden_layers": 3})
+    assert refused(plain, copied, other, plain) == ["number 1", "number 1", "number 2", "number 1"]
+    monkeypatch.setattr("headcount.bench.store._code", lambda library: f"{library}, edited")
+    assert refused(plain, plain) == ["number 3"] * 2
     (folder / "plain.json").write_text(json.dumps(config("mistral")))
-    keys.append(store._key(target))
-    assert len(set(keys)) == 4
+    assert refused(plain, copied) == ["number 4", "number 3"]
 
 
 def test_wrong_form_is_refused_by_its_entry(folder, monkeypatch):

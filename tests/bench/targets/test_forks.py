@@ -11,8 +11,8 @@ import pytest
 
 from headcount.__main__ import main
 from headcount.bench.targets import process
+from headcount.bench.targets.config_fields import LIBRARIES
 from headcount.bench.targets.process import isolated_process, run_isolated, shared_imports
-from headcount.bench.targets.target import LIBRARIES
 from tests.bench.targets.conftest import LLAMA, write
 
 ROOT = Path(__file__).parents[3]
