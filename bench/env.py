@@ -150,13 +150,3 @@ def _driver() -> str | None:
         return pynvml.nvmlSystemGetDriverVersion()
     except Exception:
         return None
-
-
-def peak_memory() -> str:
-    """Return ``, peak memory 1.75 GiB``, resident, of this process or of an ended child; empty on Windows."""
-    try:
-        import resource
-    except ImportError:
-        return ""
-    most = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return f", peak memory {most * (1 if sys.platform == 'darwin' else 1024) / 2**30:.2f} GiB"

@@ -82,7 +82,7 @@ class Result:
         tables: its tables, computed as they are printed where they are an iterator.
         sentence: called after the last row; returns the last line, "" for none.
         strict: failures of rows are printed on standard error, and the exit code is 1.
-        remark: called after the last row; returns what follows the time on standard error.
+        remark: called after the last row; returns what follows the time and the memory on standard error.
     """
 
     tables: Iterable[Table]

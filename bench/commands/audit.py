@@ -7,7 +7,6 @@ from headcount.bench.cli import COUNT, Parser, add_output, serve
 from headcount.bench.commands.options import MODEL, counter_options, counters_of, refuse
 from headcount.bench.counters import registry
 from headcount.bench.counting.count import count
-from headcount.bench.env import peak_memory
 from headcount.bench.macs import module
 from headcount.bench.result import Result
 from headcount.bench.targets.target import (
@@ -46,13 +45,13 @@ def command(args: argparse.Namespace) -> Result:
     if args.target:
         found = count(parse_target(args.target, args), counters)
         tables = module.tables(found, args.depth or 3, bool(args.elementwise), args.check)
-        return Result(tables, lambda: module.sentence(found, args.flops), remark=peak_memory)
+        return Result(tables, lambda: module.sentence(found, args.flops))
     refuse(args, (*TARGET, *OPERATORS, "depth"), "the formulations; it needs a TARGET")
     # it imports torch
     from headcount.bench.macs import audit
 
     rows = audit.count_formulations(counters, args.device)
-    return Result(audit.tables(rows, counters), lambda: audit.sentence(rows, counters), remark=peak_memory)
+    return Result(audit.tables(rows, counters), lambda: audit.sentence(rows, counters))
 
 
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:

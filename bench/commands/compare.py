@@ -19,7 +19,6 @@ from headcount.bench.commands.options import (
 )
 from headcount.bench.counting.count import check_device, count, parse_counters
 from headcount.bench.counting.result import Count
-from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError
 from headcount.bench.macs import cases, columns, entries
 from headcount.bench.render import realised
@@ -114,7 +113,7 @@ def _result(
     others: Mapping[str, int] | None = None,
 ) -> Result:  # fmt: skip
     sentence = _sentence(macs, crossed, args.flops, others or {})
-    return Result(tables, lambda: sentence, strict=args.check, remark=peak_memory)
+    return Result(tables, lambda: sentence, strict=args.check)
 
 
 def _sentence(macs: int, crossed: Sequence[Any], in_flops: bool, others: Mapping[str, int]) -> str:

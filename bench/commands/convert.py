@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from headcount.bench.case import Case
 from headcount.bench.cli import SET, Parser, add_output, serve
 from headcount.bench.commands.options import length_options, lengths_of
-from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError
 from headcount.bench.macs import convert
 from headcount.bench.result import Result
@@ -42,7 +41,7 @@ def command(args: argparse.Namespace) -> Result:
     cases = [Case.of(preset, parse_overrides(preset, args.set), lengths) for preset in presets]
     found = [convert.convert(case, how) for case in cases]
     tables = [table for one in found for table in convert.tables(one)]
-    return Result(tables, lambda: convert.sentence(found, args.flops), remark=peak_memory)
+    return Result(tables, lambda: convert.sentence(found, args.flops))
 
 
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:

@@ -23,7 +23,6 @@ from headcount.bench.commands.options import (
 from headcount.bench.counters import registry
 from headcount.bench.counting.count import CLOSED_FORM, check_device, count, parse_counters
 from headcount.bench.counting.result import Count, Unknown
-from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError, require_package
 from headcount.bench.hardware import Hardware, find_card
 from headcount.bench.macs import across, columns, entries, module, ranks, survey
@@ -135,7 +134,7 @@ def _survey(args: argparse.Namespace) -> Result:
     is_across = args.across and args.format not in ("json", "csv")
     printed: Table = across.across(found, args.across) if is_across else found
     tables = _with_method(args, [printed], [row.case for row in rows])
-    return Result(tables, lambda: sentence, remark=peak_memory)
+    return Result(tables, lambda: sentence)
 
 
 def _card_of(args: argparse.Namespace) -> Hardware:
@@ -192,7 +191,7 @@ def _closed_forms(args: argparse.Namespace) -> Result:
     if args.on:
         more += [card_times.table(case, _card_of(args), assumptions_of(args, has_times=True)) for case in cases]
     sentence = entries.sentence(counts, args.flops) + _brief(args, more) + _citation(args, cases)
-    return Result(_with_method(args, [*found, *more], cases), lambda: sentence, remark=peak_memory)
+    return Result(_with_method(args, [*found, *more], cases), lambda: sentence)
 
 
 def _ranks(args: argparse.Namespace) -> Result:
@@ -221,7 +220,7 @@ def _ranks(args: argparse.Namespace) -> Result:
         )
         rows += by_rank.rows
         found += [by_rank, *collectives]
-    return Result([*found, *times], lambda: ranks.sentence(rows, args.flops), remark=peak_memory)
+    return Result([*found, *times], lambda: ranks.sentence(rows, args.flops))
 
 
 def _module(args: argparse.Namespace) -> Result:
@@ -270,7 +269,7 @@ def _module(args: argparse.Namespace) -> Result:
     if args.on:
         more.append(time_table(target, _card_of(args), assumptions_of(args, has_times=True)))
     sentence = module.sentence(found, args.flops) + _brief(args, more) + _citation(args, [found])
-    return Result(_with_method(args, [*printed, *more], [found]), lambda: sentence, remark=peak_memory)
+    return Result(_with_method(args, [*printed, *more], [found]), lambda: sentence)
 
 
 def _brief(args: argparse.Namespace, tables: Sequence[Table]) -> str:

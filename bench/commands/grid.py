@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from headcount.bench.accounts import check
 from headcount.bench.cli import Parser, add_output, serve
 from headcount.bench.commands.options import add_times, assumptions_of, column_options, counter_options, counters_of
-from headcount.bench.env import peak_memory
 from headcount.bench.macs import columns, grid
 from headcount.bench.result import Result
 
@@ -41,7 +40,7 @@ def command(args: argparse.Namespace) -> Result:
     for number, counted in enumerate(grids, 1):
         table = grid.table(counted, "grid" if number == 1 else f"grid-{number}")
         tables.append(columns.with_accounts(table, args.columns, given) if args.columns else table)
-    return Result(tables, lambda: grid.sentence(grids), strict=args.check, remark=peak_memory)
+    return Result(tables, lambda: grid.sentence(grids), strict=args.check)
 
 
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:

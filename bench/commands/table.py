@@ -18,7 +18,6 @@ from headcount.bench.commands.options import (
 )
 from headcount.bench.counters import registry
 from headcount.bench.counting.count import CLOSED_FORM, DEVICES
-from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError
 from headcount.bench.macs import columns, published
 from headcount.bench.macs.published import ModelRow
@@ -91,7 +90,7 @@ def command(args: argparse.Namespace) -> Result | str:
         from headcount.bench.macs.own import judge_files
 
         judged, sentence = judge_files(args)
-        return Result(judged, lambda: sentence, strict=args.check, remark=peak_memory)
+        return Result(judged, lambda: sentence, strict=args.check)
     refuse(args, OF_FILES, "tables of papers; it needs a file of a table")
     return _papers(args, args.table or tables.names(paper="moa"), assumptions_of(args))
 
@@ -117,7 +116,6 @@ def _papers(args: argparse.Namespace, names: Sequence[str], given: Assumptions) 
         itertools.chain(_counted(args, reproduced, counters, given, models), figures),
         lambda: " ".join([published.sentence(models, cells), *(one for table in figures for one in _shares(table))]),
         strict=args.check,
-        remark=peak_memory,
     )
 
 

@@ -10,7 +10,6 @@ from headcount.bench.accounts import ACCOUNTS, Assumptions, check, statement, va
 from headcount.bench.case import Case, describe_input
 from headcount.bench.column import Column, macs_column, params_column
 from headcount.bench.counting.result import Count
-from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError
 from headcount.bench.macs.columns import Accounts, account_column
 from headcount.bench.result import Result, Row, Table, columns_of, format_macs, format_params, shown
@@ -152,7 +151,7 @@ def _result(
     first, *others = zip(flops, rules, shares, strict=False)
     parts = [f"{first[0]:,} FLOPs per token by {first[1].name}{first[2]}"]
     parts += [f"{size:,} by {rule.name}{share}" for size, rule, share in others]
-    return Result([table], lambda: f"{name}: {', '.join(parts)}.", remark=peak_memory)
+    return Result([table], lambda: f"{name}: {', '.join(parts)}.")
 
 
 def _about(rule: Rule) -> str:
