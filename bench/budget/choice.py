@@ -19,6 +19,11 @@ NODE = 8
 """Ranks of a node: tp of a proposed plan is at most that."""
 MOST_RANKS = 64
 """Ranks of the largest plan that is proposed where no number is given."""
+IDLE = (
+    "A plan with stages (pp) trains on one microbatch a step here, for which all stages but one wait; headcount budget "
+    "--ranks N --global-batch N has plans of several."
+)
+"""What a proposed plan with stages leaves out."""
 
 
 class Choice:
@@ -54,7 +59,11 @@ class Choice:
             best = min(fitting or needed, key=needed.__getitem__)
             why = "" if room is None else "none fits, and " if not fitting else "times are not known, and "
             chosen = f"Of {found} {why}it holds least."
-        return replace(self.demand, plan=best, chosen=chosen)
+        return replace(self.demand, plan=best, chosen=f"{chosen} {IDLE}" if self.is_idle(best) else chosen)
+
+    def is_idle(self, plan: Plan | None) -> bool:
+        """Return whether stages of a training step wait for its one microbatch."""
+        return self.demand.training and plan is not None and plan.pp > 1
 
     def of_fewest(self, room: int, sheet: Hardware | None) -> Demand | None:
         """Return the demand under the plan of the fewest ranks with which it fits, up to MOST_RANKS; None without."""

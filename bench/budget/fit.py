@@ -9,7 +9,7 @@ from functools import cache, partial
 from math import ceil
 
 from headcount.bench.accounts import RECIPES, Assumptions, NoAccount
-from headcount.bench.budget.choice import MOST_RANKS, Choice
+from headcount.bench.budget.choice import IDLE, MOST_RANKS, Choice
 from headcount.bench.budget.demand import ACTIVATIONS, CACHE, Demand, states
 from headcount.bench.card_times import DECODE, FORWARD, PREFILL, TRAINING, TimeRow
 from headcount.bench.cli import COUNT, ELEMENT, RATE, Parser, Value, add_output, serve
@@ -447,7 +447,7 @@ def _of_cards(
     failures = [] if fitting else [f"{args.target} fits on no card"]
     is_divided = demand.plan is not None
     choice = Choice(demand, _time_types(args)) if is_divided else _choice(args, demand)
-    rows = []
+    rows, has_idle = [], False
     for card, memory in sorted(cards.items(), key=lambda item: item[1]):
         room = memory - args.reserve
         most = largest(room)
@@ -457,6 +457,7 @@ def _of_cards(
             sheet, _ = _sheet(args, demand if fits else choice.demand, card)
             if not fits and not is_divided:
                 fitting_demand = choice.of_fewest(room, sheet)
+                has_idle |= fitting_demand is not None and choice.is_idle(fitting_demand.plan)
             rate = choice.tokens_per_s(fitting_demand.plan, sheet) if fitting_demand else None
         rows.append(
             CardRow(
@@ -484,6 +485,7 @@ def _of_cards(
             f"Fewest cards: up to {MOST_RANKS}. Plan: of those that fit the one with the "
             f"{choice.what}; where times are not known the one that holds least."
         )
+        notes += [IDLE] if has_idle else []
     if choice and is_timed:
         notes.append(f"Tokens per second: expected of a {choice.timed_pass}, not measured, on all cards of the plan.")
     table = Table("fit", f"{args.target}: bytes by card", columns, rows, notes)

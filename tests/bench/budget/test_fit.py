@@ -248,6 +248,19 @@ def test_fewest_cards_fit_and_one_less_does_not(words, capsys):
         capsys.readouterr()
 
 
+@pytest.mark.parametrize("words", [
+    "llama3-8b --train --seq-len 8192 --on all", "llama3-8b --train --seq-len 8192 --on L40S",
+    "llama3-8b --train --seq-len 8192 --on B200 --ranks 2", "llama3-8b --train --seq-len 8192 --on h100-sxm",
+    "llama3-405b --on h100-sxm", "llama3-8b --train --seq-len 64 --on all",
+])  # fmt: skip
+def test_proposed_stages_of_a_training_step_are_said_to_wait(words, capsys):
+    fit.main([*words.split(), "--wide"])
+    text = " ".join(capsys.readouterr().out.split())
+    has_stages = "--train" in words and "pp=" in text
+    assert ("pp=" in text) is any(name in words for name in ("8192 --on all", "L40S", "405b", "64 --on all"))
+    assert ("for which all stages but one wait" in text) is has_stages
+
+
 def test_last_line_names_the_fewest_cards(capsys):
     fit.main(["llama3-8b", "--on", "all"])
     assert capsys.readouterr().out.endswith("fits on 20 of 21 cards, the smallest L4.\n")
