@@ -8,9 +8,8 @@ from headcount.bench.contractions.products.dense import matrices
 from headcount.bench.contractions.products.product import Product, Rule
 from headcount.bench.trace.events import Event
 
-_SPARSE_TOO = frozenset(
-    "mm bmm addmm addmm_ _sparse_addmm _sparse_mm mv addmv linear hspmm _sparse_mm_reduce_impl".split()
-)
+_DENSE_TOO = frozenset("mm bmm addmm addmm_ mv addmv linear".split())
+"""Operators of dense operands whose product with a sparse one is that of its stored elements."""
 _INPUTS = {"linear": 1, "_transformer_encoder_layer_fwd": 1, "_native_multi_head_attention": 3}
 """Number of leading arguments that are sequences; torch's attention over several lengths is self-attention."""
 
@@ -23,8 +22,10 @@ def of_stored_elements(rule: Rule, event: Event) -> list[Product] | None:
     if any(fact.parts for fact in held):
         return _of_parts(rule, event)
     # The common elements of two sparse operands depend on values, which a trace does not hold.
-    if event.name not in _SPARSE_TOO or len(held) > 1 or not held[0].shape:
+    if event.name not in {*SPARSE, *_DENSE_TOO} or len(held) > 1 or not held[0].shape:
         return None
+    if not held[0].numel:
+        return []
     # each stored element times a row or column of the other operand
     return [
         Product({"i": held[0].stored, "j": one.macs // held[0].numel}, one.operands, one.kind)

@@ -40,6 +40,13 @@ def test_sparse_operand_counts_stored_elements(layout, function):
     assert found.macs == STORED * N == 121
 
 
+@pytest.mark.parametrize("layout", ["to_sparse_coo", "to_sparse_csr"])
+@pytest.mark.parametrize("sizes", [(0, K), (M, 0), (M, K)])
+def test_sparse_operand_without_stored_elements_has_no_products(layout, sizes):
+    found = count_macs(module(torch.mm), getattr(torch.zeros(sizes), layout)(), torch.ones(sizes[1], N))
+    assert found.macs == 0
+
+
 def test_sparse_vector_and_block_products():
     assert count_macs(module(torch.mv), SPARSE.to_sparse_csr(), B[:, 0]).macs == STORED
     blocks = torch.block_diag(torch.ones(3, 3), torch.ones(3, 3)).to_sparse_bsr((3, 3))
