@@ -111,6 +111,15 @@ def format_bytes(number: int) -> str:
     return _for_people(number, "B" if number >= PREFIXES["M"] else " bytes", PREFIXES)
 
 
+def format_value(column: Column, value: Any, in_flops: bool) -> str:
+    """Return the value of a column as in a sentence; MACs, parameters and bytes with their unit."""
+    if column.of == "MACs":
+        return format_macs(value, in_flops)
+    if column.of == "params":
+        return format_params(value, "")
+    return format_bytes(value) if column.of == "bytes" else column.text(value)
+
+
 def _for_people(number: int, unit: str, prefixes: Mapping[str, int], what: str = "") -> str:
     """Return a number in the largest prefix that it reaches, and the integer; below a million the integer alone."""
     for prefix, size in prefixes.items():

@@ -21,7 +21,7 @@ from headcount.bench.output.figure import figure, label_values
 from headcount.bench.output.layout import in_flops as flops_column
 from headcount.bench.output.layout import scaled, unit_for
 from headcount.bench.output.progress import with_progress
-from headcount.bench.result import Row, Table
+from headcount.bench.result import Row, Table, format_value
 from headcount.bench.targets.process import shared_imports
 from headcount.bench.targets.target import is_configuration, parse_target
 from headcount.bench.targets.user_code import UserCodeError, check_target
@@ -204,7 +204,6 @@ def sentence(rows: Sequence[SurveyRow], names: Sequence[str], in_flops: bool) ->
     if not known:
         return f"{name}: not known of any row."
     column = account_column(name)
-    column = flops_column(column) if in_flops else column
     if column.kind == "text":
         return f"{plural(len(rows), 'row')}."
     ends = sorted(known, key=lambda row: row.accounts.values[name])
@@ -212,10 +211,9 @@ def sentence(rows: Sequence[SurveyRow], names: Sequence[str], in_flops: bool) ->
     texts = []
     for row in ends:
         point = ",".join([row.target, *(f"{letter}={value}" for letter, value in row.at.items())])
-        texts.append(f"{column.text(column.read(row))} ({point})")
-    # a unit where the head does not name it
-    unit = " in bytes" if column.of == "bytes" else ""
-    return f"{' '.join(column.head.split())}{unit}: {' to '.join(texts)}."
+        texts.append(f"{format_value(column, column.read(row), in_flops)} of {point}")
+    head = (flops_column(column) if in_flops else column).head
+    return f"{' '.join(head.split())}: {' to '.join(texts)}."
 
 
 def _first_cost(names: Sequence[str]) -> str:

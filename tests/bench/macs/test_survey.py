@@ -224,7 +224,7 @@ def test_card_has_the_peaks_of_bounds(capsys):
 
 def test_brief_is_one_line_with_the_ends(capsys):
     assert main([MHA, MOA, "--vary", "T=11,13", "--columns", "params", "macs", "--brief"]) == 0
-    least, most = (f"{moa(11):,} ({MOA},T=11)", f"{mha(13):,} ({MHA},T=13)")
+    least, most = (f"{moa(11):,} MACs of {MOA},T=11", f"{mha(13):,} MACs of {MHA},T=13")
     assert capsys.readouterr().out == f"MACs: {least} to {most}.\n"
 
 
