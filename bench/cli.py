@@ -140,7 +140,7 @@ class Parser(argparse.ArgumentParser):
     """Argument parser that raises UsageError, and suggests the nearest option or choice.
 
     ``given``: the options of one value or one list that were read.
-    ``elsewhere``: the command that takes an option that this one does not; under "" that of any other argument.
+    ``elsewhere``: the command that takes an option that this one does not.
     ``names_words``: whether arguments without an option are NAME=VALUE.
     """
 
@@ -194,11 +194,9 @@ class Parser(argparse.ArgumentParser):
         return found
 
     def _advice(self, unknown: Sequence[str]) -> str:
-        option, last = unknown[0].partition("=")[0], unknown[-1]
+        option = unknown[0].partition("=")[0]
         if option in self.elsewhere:
             return f"; use {self.elsewhere[option]}"
-        if "" in self.elsewhere and (last.endswith(".json") or not option.startswith("-")):
-            return f"; did you mean {self.elsewhere['']} {last}"
         return did_you_mean(option, self._option_string_actions)
 
     def _others(self, unknown: Sequence[str]) -> str:

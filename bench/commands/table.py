@@ -4,6 +4,7 @@ import argparse
 import itertools
 import textwrap
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 
 from headcount.bench.accounts import ACCOUNTS, Assumptions, check
@@ -29,8 +30,10 @@ from headcount.formulas.conventions import TRAINING
 from headcount.formulas.published import own, tables
 from headcount.formulas.published.figures import QUANTITIES
 from headcount.formulas.published.tables import RULES
+from headcount.models.configs.base import ConfigError
 from headcount.models.configs.presets import PRESETS
 from headcount.models.configs.suggest import choices
+from headcount.models.configs.targets import has_closed_form, is_configuration, split
 
 PROG = "headcount table"
 DESCRIPTION = """The papers' MAC and parameter columns or those of your file, each printed number judged.
@@ -54,14 +57,13 @@ OF_INTEGERS = ("unit", "flops")
 LISTING = "headcount table --list"
 
 
-def parser(prog: str = PROG, names: str = "table", description: str = DESCRIPTION) -> argparse.ArgumentParser:
-    """Return the command line; ``names`` is the argument of the tables, ``table`` or ``--table``."""
+def parser(prog: str = PROG, description: str = DESCRIPTION) -> Parser:
+    """Return the command line."""
     out = Parser(prog=prog, description=description)
     text = (
         "a name of --list, or your FILE.csv, .md or .toml, - for standard input (default: tables of arXiv 2210.05144)"
     )
-    nargs = "*" if names == "table" else "+"
-    out.add_argument(names, nargs=nargs, metavar="NAME", type=table_name, default=(), help=text)
+    out.add_argument("table", nargs="*", metavar="NAME", default=[], help=text)
     add = out.add_argument_group("tables").add_argument
     add("--list", action="store_true", help="list tables, presets, counters, columns and rules")
     add("--params", action="store_true", help="also the vocabularies that fit the printed parameters")
@@ -80,11 +82,12 @@ def command(args: argparse.Namespace) -> Result | str:
     """Judge the tables of ``args``, or list what there is."""
     if args.list:
         return listing()
-    if any(map(is_file, args.table)):
+    names = [name for text in args.table for name in read_names(text)]
+    if any(map(is_file, names)):
         refuse(args, (*OF_PAPERS, *ASSUMPTIONS, "rules", "on", *OF_INTEGERS), "a file of a table")
         if args.find_rule:
             refuse(args, ("rule",), "--find-rule, which tries all")
-        if others := [name for name in args.table if not is_file(name)]:
+        if others := [name for name in names if not is_file(name)]:
             raise UsageError(f"{others[0]} is no file: tables of files and of papers do not go together")
         # tables of papers do without it
         from headcount.bench.macs.own import judge_files
@@ -92,7 +95,7 @@ def command(args: argparse.Namespace) -> Result | str:
         judged, sentence = judge_files(args)
         return Result(judged, lambda: sentence, strict=args.check)
     refuse(args, OF_FILES, "tables of papers; it needs a file of a table")
-    return _papers(args, args.table or tables.names(paper="moa"), assumptions_of(args))
+    return _papers(args, names or tables.names(paper="moa"), assumptions_of(args))
 
 
 def _papers(args: argparse.Namespace, names: Sequence[str], given: Assumptions) -> Result:
@@ -140,14 +143,18 @@ def _counted(
             yield from table.vocabularies() if args.params else ()
 
 
-def table_name(text: str) -> str:
-    """Return the name of a table or of a file of one. Raises ArgumentTypeError for any other."""
-    known = (*tables.names(), *tables.figure_names())
-    if text in known or is_file(text):
-        return text
+def read_names(text: str) -> list[str]:
+    """Return the name of a table's file, or the names of tables. Raises UsageError for what is neither."""
+    known, names = (*tables.names(), *tables.figure_names()), text.split(",")
+    if is_file(text) or {*names} <= {*known}:
+        return [text] if is_file(text) else names
+    with suppress(ConfigError):
+        spec, _ = split(text)
+        if has_closed_form(spec) or is_configuration(spec) or ":" in spec:
+            raise UsageError(f"{text!r} is a model and no table; headcount count {text} counts it")
     files = "a file is FILE.csv, .md or .toml, or - for standard input, with the header"
     header = f"{','.join(own.HEADER)} or {','.join(own.WIDE)}"
-    raise argparse.ArgumentTypeError(f"{text!r} is no table; {choices(text, known, LISTING)}; {files} {header}")
+    raise UsageError(f"{text!r} is no table; {choices(text, known, LISTING)}; {files} {header}")
 
 
 def is_file(text: str) -> bool:

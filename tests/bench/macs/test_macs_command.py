@@ -54,7 +54,9 @@ def test_closed_forms_parsers_and_plugin_need_no_torch():
 
 @pytest.mark.parametrize("words, instead", [
     (["--grid", "K=1 E=2"], "headcount grid SPEC"), (["--preset", "llama3-8b"], "headcount count PRESET"),
-    (["llama3-8b"], "headcount count llama3-8b"),
+    *(([name], f"is a model and no table; headcount count {name} counts it") for name in (
+        "llama3-8b", "moa:K=2,E=3,D=5,d_m=7,T=11", "model.py:make", "config.json", "hf:name",
+    )),
 ])  # fmt: skip
 def test_former_options_name_their_command(words, instead, capsys):
     assert main(words) == 2
