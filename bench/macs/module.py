@@ -74,7 +74,9 @@ def tables(count: Count, depth: int, elementwise: bool, check: bool) -> list[Tab
         sent = transfer_rows(count.collectives, bytes_of_element)
         found.append(Table("module-collectives", "collectives of the rank", TRANSFER_COLUMNS, sent))
     if count.tools:
-        found += [counters_table(count.tools, check), causes_table(count.tools)]
+        found.append(counters_table(count.tools, check))
+        if (causes := causes_table(count.tools)).rows:
+            found.append(causes)
     if count.elementwise and elementwise:
         found.append(_elementwise_table(count))
     if count.unsupported:
