@@ -129,12 +129,10 @@ def _survey(args: argparse.Namespace) -> Result:
     if args.plot:
         survey.plot(args.plot, found, varied, given)
     rows = list(found.rows)
-    sentence = survey.sentence(rows, args.columns, args.flops) + _citation(args, [row.case for row in rows])
     # files for machines keep a row for each value
     is_across = args.across and args.format not in ("json", "csv")
     printed: Table = across.across(found, args.across) if is_across else found
-    tables = _with_method(args, [printed], [row.case for row in rows])
-    return Result(tables, lambda: sentence)
+    return _result(args, [printed], [], [row.case for row in rows], survey.sentence(rows, args.columns, args.flops))
 
 
 def _card_of(args: argparse.Namespace) -> Hardware:
@@ -190,8 +188,7 @@ def _closed_forms(args: argparse.Namespace) -> Result:
         more.append(columns.table_of(cases, heading, args.columns, given))
     if args.on:
         more += [card_times.table(case, _card_of(args), assumptions_of(args, has_times=True)) for case in cases]
-    sentence = entries.sentence(counts, args.flops) + _brief(args, more) + _citation(args, cases)
-    return Result(_with_method(args, [*found, *more], cases), lambda: sentence)
+    return _result(args, found, more, cases, entries.sentence(counts, args.flops))
 
 
 def _ranks(args: argparse.Namespace) -> Result:
@@ -268,27 +265,30 @@ def _module(args: argparse.Namespace) -> Result:
         more.append(columns.of_module(found, text, args.columns, given))
     if args.on:
         more.append(time_table(target, _card_of(args), assumptions_of(args, has_times=True)))
-    sentence = module.sentence(found, args.flops) + _brief(args, more) + _citation(args, [found])
-    return Result(_with_method(args, [*printed, *more], [found]), lambda: sentence)
+    return _result(args, printed, more, [found], module.sentence(found, args.flops))
 
 
-def _brief(args: argparse.Namespace, tables: Sequence[Table]) -> str:
-    """Return what the last line has of --columns and --on where --brief leaves their tables out."""
-    rule = f" Rule {args.rules[0]}." if args.rules else ""
-    return "".join(f" {columns.sentence(table)}" for table in tables) + rule if args.brief else ""
+def _result(
+    args: argparse.Namespace,
+    tables: Sequence[Table],
+    more: Sequence[Table],
+    counted: Sequence[Case | Count],
+    sentence: str,
+) -> Result:
+    """Return the tables of what was ``counted`` and those of --columns and --on, and the last line.
 
-
-def _citation(args: argparse.Namespace, counted: Sequence[Case | Count]) -> str:
-    """Return what --cite adds to the last line."""
-    return f"\n{citation(counted)}" if args.cite else ""
-
-
-def _with_method(args: argparse.Namespace, tables: Sequence[Table], counted: Sequence[Case | Count]) -> list[Table]:
-    """Return tables, the last with the sentence of --cite below it in the formats that a paper or a page takes."""
-    *others, last = tables
-    if not args.cite or args.format not in ("md", "latex"):
-        return [*tables]
-    return [*others, replace(last, below=[*last.below, method(counted)])]
+    With --brief that line has the cells of --columns and --on. With --cite it ends with a sentence and BibTeX, which
+    are below the last table too in the formats that a paper or a page takes.
+    """
+    if args.brief and more:
+        rule = f" Rule {args.rules[0]}." if args.rules else ""
+        sentence += "".join(f" {columns.sentence(table)}" for table in more) + rule
+    *others, last = [*tables, *more]
+    if args.cite:
+        sentence += f"\n{citation(counted)}"
+        if args.format in ("md", "latex"):
+            last = replace(last, below=[*last.below, method(counted)])
+    return Result([*others, last], lambda: sentence)
 
 
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
