@@ -101,21 +101,23 @@ def routing(router: str):
     return ROUTERS[router]
 
 
-def activated_percent(released: Ledger, ideal: Ledger) -> Fraction:
+def activated_percent(released: Ledger, ideal: Ledger) -> Fraction | None:
     """Return the percentage of heads that a token uses, over all layers: the paper's "#Activated heads (%)".
 
-    ``released`` and ``ideal`` are the two forms of one model; of a model without routing both are the same. Raises
-    ValueError for a model whose scores are not of heads, as experts of MoA, or that has none.
+    ``released`` and ``ideal`` are the two forms of one model; of a model without routing both are the same. None of a
+    model whose scores are not of heads, as experts of MoA, or that has none.
     """
-    return 100 * Fraction(_heads(ideal), _heads(released))
+    used, heads = _heads(ideal), _heads(released)
+    return None if used is None or heads is None else 100 * Fraction(used, heads)
 
 
-def shared_percent(ideal: Ledger) -> Fraction:
+def shared_percent(ideal: Ledger) -> Fraction | None:
     """Return the percentage of a token's heads that are shared, over all layers: the "shared heads ratio" of Table 6.
 
-    0 for a model without routing. Raises ValueError as :func:`activated_percent`.
+    0 for a model without routing. None as of :func:`activated_percent`.
     """
-    _heads(ideal)
+    if _heads(ideal) is None:
+        return None
     used = [
         entry
         for entry in ideal
@@ -138,9 +140,9 @@ def activated_macs_percent(released: Ledger, ideal: Ledger) -> Fraction:
     return 100 * Fraction(done, all_of)
 
 
-def _heads(form: Ledger) -> int:
+def _heads(form: Ledger) -> int | None:
     # a layer may have scores of several sorts of keys
     scores = {entry.path: entry for entry in form if entry.kind == "scores"}
     if not scores or not all(entry.dims.keys() & {"h", "k"} for entry in scores.values()):
-        raise ValueError("no heads of which a token may use some")
+        return None
     return sum(entry.times * (entry.dims["k"] if "k" in entry.dims else entry.dims["h"]) for entry in scores.values())

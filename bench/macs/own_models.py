@@ -38,12 +38,12 @@ from headcount.formulas.published import own
 from headcount.formulas.published.figures import (
     CACHED,
     CONSTANT,
-    FORWARD_COSTS,
     HEADS,
     LETTERS,
     QUANTITIES,
     Figure,
     Row,
+    evaluate,
 )
 from headcount.formulas.published.tables import PublishedTable, check, read_each
 from headcount.models.configs.targets import has_closed_form, is_layer, make, split
@@ -52,8 +52,6 @@ OPTIONS = {"set", "input", "trust"}
 """Options of a count that a table has, as keys or as such."""
 SEQUENCES = ("seq_len", "src_len", "tgt_len")
 """The lengths of sequences among targets.target.LENGTHS."""
-PER_TOKEN = [name for name in FORWARD_COSTS if name.endswith("_per_token")]
-"""The costs of a forward pass that only a model with tokens has."""
 SHORT = 128
 """A sequence length at which parameters are counted: no length changes them."""
 ERRORS = (UsageError, CounterError, EnvironmentMissing, InternalError, ValueError)
@@ -228,7 +226,7 @@ class Models:
             if reason := _needs_preset(row, self._column(row).rule):
                 raise ValueError(reason)
             if has_closed_form(row.model.spec):
-                self._count(row)
+                self.of(row)
         except UserCodeError as error:
             raise ValueError(f"line {row.line}: {row.target}: {error}") from None
         except (UsageError, ValueError) as error:
@@ -304,18 +302,7 @@ class Models:
             self.own_lengths |= {f"{row.name} at {', '.join(words)}": None} if words else {}
         if reason := self.why_not(row, figure.rule):
             raise ValueError(reason)
-        if "N_active" in figure.letters and model.ledger.active_params is None:
-            raise ValueError(f"the active parameters of {row.target} are not known")
-        for letter in figure.letters & CACHED:
-            if LETTERS[letter](model.ledger, model, CONVENTIONS["exact"]) is None:
-                raise ValueError(f"the KV cache of {row.target} is not known: {model.no_step}")
-        for letter in figure.letters & HEADS:
-            try:
-                LETTERS[letter](model.ledger, model, CONVENTIONS["exact"])
-            except ValueError as error:
-                raise ValueError(f"{figure.name} is a percentage of heads, and {row.target} has {error}") from None
-        if figure.name in PER_TOKEN and model.target_tokens is None:
-            raise ValueError(f"{figure.name}: the input of {row.target} has no tokens")
+        evaluate(row, figure, self.of)
 
     def _is_of_length(self, row: Row) -> bool:
         """Return whether a length changes the number of a row."""

@@ -90,20 +90,18 @@ OTHER_MACS = {
     "parameters times tokens": "parameter_macs",
 }
 """Other counts of a forward pass that papers print, by what they are called, which some models do not have."""
-UNKNOWN = {
-    "N_active": "the active parameters of {} are not known",
-    **dict.fromkeys(OTHER_MACS.values(), "{} has no such cost"),
-    **dict.fromkeys(CACHED, "the KV cache of {} is not known"),
-}
-"""What is not known of a model whose letter is None."""
-
 HEADS = {"activated", "shared"}
 """The letters that only a model with heads has."""
-
-
-class UnknownCostError(ValueError):
-    """A cost of a model is not known: active parameters of one that selects them in a way that is not followed, or the
-    KV cache of one that does not decode."""
+UNKNOWN = {
+    "N_active": "the active parameters of {row.target} are not known",
+    **dict.fromkeys(OTHER_MACS.values(), "{row.target} has no such cost"),
+    **dict.fromkeys(CACHED, "the KV cache of {row.target} is not known: {case.no_step}"),
+    **dict.fromkeys(
+        HEADS,
+        "{figure.name} is a percentage of heads, and {row.target} has no heads of which a token may use some",
+    ),
+}
+"""What is not known of a model whose letter is None."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -271,6 +269,8 @@ FORWARD_COSTS = {
     for unit, (head, value) in COSTS.items()
 }
 """Heading and expression of each cost of a forward pass."""
+PER_TOKEN = [name for name in FORWARD_COSTS if name.endswith("_per_token")]
+"""The costs of a forward pass that only a model with tokens has."""
 CACHES = {
     one.name: one
     for one in (
@@ -373,7 +373,10 @@ def evaluate(
     changed: Mapping[str, Any] | None = None,
     given: Mapping[str, int | str] | None = None,
 ) -> Interval:
-    """Return the values of a cell at the ends of its rounded inputs, with some fields or givens replaced."""
+    """Return the values of a cell at the ends of its rounded inputs, with some fields or givens replaced.
+
+    Raises ValueError, with the reason, for a cell that cannot be computed.
+    """
     formula = expression(row.value_of(figure))
     inputs = {name: ends(value) for name, value in {**row.given, **(given or {})}.items()}
     letters: dict[str, Any] = {}
@@ -383,9 +386,11 @@ def evaluate(
         needed = (formula.letters - inputs.keys()) & LETTERS.keys()
         # letters that the formula does not need are named where it needs others
         letters = dict.fromkeys(LETTERS) | {name: LETTERS[name](form, case, figure.multiplicity) for name in needed}
-        for name in needed & UNKNOWN.keys():
-            if letters[name] is None:
-                raise UnknownCostError(UNKNOWN[name].format(row.target))
+        if figure.name in PER_TOKEN and case.target_tokens is None:
+            raise ValueError(f"{figure.name}: the input of {row.target} has no tokens")
+        for name, reason in UNKNOWN.items():
+            if name in needed and letters[name] is None:
+                raise ValueError(reason.format(row=row, case=case, figure=figure))
     used = {name: both if name in formula.letters else both[:1] for name, both in inputs.items()}
     if sum(len(both) > 1 for both in used.values()) > MOST_ROUNDED:
         raise ValueError(f"{formula} has more than {MOST_ROUNDED} rounded numbers")

@@ -20,7 +20,6 @@ from headcount.formulas.published.figures import (
     Cases,
     Figure,
     Row,
-    UnknownCostError,
     cut_off,
     evaluate,
     rounded_up,
@@ -158,7 +157,7 @@ def find_held(figure: Figure, cells: Sequence[tuple[Row, Interval]], cases: Case
     for one in others:
         prints = 0
         # a cost that is not known is not held
-        with suppress(UnknownCostError):
+        with suppress(ValueError):
             prints = sum(
                 prints_anyhow(one.figure, evaluate(row, one.figure, cases), row.number(figure)) for row, _ in cells
             )
@@ -228,7 +227,7 @@ def _at_other_rules(row: Row, figure: Figure, cases: Cases, why_not: Applies) ->
     """Yield each attempt that applies to a model whose costs it needs are known, with the cell by it."""
     for one in attempts(figure):
         if not why_not(row, one.figure.rule) and _has_other_units(one.figure, [row.number(figure)]):
-            with suppress(UnknownCostError):
+            with suppress(ValueError):
                 yield one, evaluate(row, one.figure, cases)
 
 
@@ -260,7 +259,7 @@ def find_rule(figure: Figure, rows: Sequence[Row], cases: Cases, why_not: Applie
         # a rule that does not apply to a row is no rule of the column
         applies = not any(why_not(row, one.figure.rule) for row, _ in cells)
         if applies and _has_other_units(one.figure, [text for _, text in cells]):
-            with suppress(UnknownCostError):
+            with suppress(ValueError):
                 tried.append((one, [evaluate(row, one.figure, cases) for row, _ in cells]))
     fits = []
     for one, values in _distinct(tried):
@@ -293,7 +292,7 @@ def column_units(figures: Iterable[Figure], rows: Sequence[Row], cases: Cases) -
         powers = Counter[int]()
         for row in rows:
             if has_no_unit(row, figure):
-                with suppress(ValueError, ZeroDivisionError):
+                with suppress(ValueError):
                     ratio = evaluate(row, figure, cases).middle / figure.scale / number(row.printed[figure.name])
                     powers[round(log10(ratio) / 3) if ratio > 0 else 0] += 1
         (power, _), *_ = powers.most_common(1) or [(0, 0)]

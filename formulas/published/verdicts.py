@@ -139,7 +139,7 @@ def judge(table: PublishedTable, cases: Cases, why_not: Applies = lambda row, ru
 def _by_rule(row: Row, figure: Figure, cases: Cases) -> Interval:
     try:
         return evaluate(row, figure, cases)
-    except (ValueError, ZeroDivisionError) as error:
+    except ValueError as error:
         raise ValueError(f"line {row.line}: {error}") from None
 
 

@@ -456,6 +456,44 @@ def test_model_that_fails_leaves_the_others(table, tmp_path):
     assert "mine.csv: line 3:" in err and "mine.csv: line 4:" in err
 
 
+CONFIG_PARAMS = 2 * (2 * 24 * 24 + 2 * 24 * 12 + 3 * 24 * 32 + 2 * 24) + 2 * 53 * 24 + 24
+"""Parameters of the configuration LLAMA."""
+PER_PARAM = '[[figure]]\nname = "x"\nhead = "x"\nvalue = "macs / (N - c)"\n'
+"""The MACs of a parameter, of all but c."""
+
+
+@pytest.mark.parametrize("target, c", [("model.py:empty", 0), ("llama2-7b", PARAMS), ("config.json", CONFIG_PARAMS)])
+@pytest.mark.parametrize("options", [[], ["--find-rule"]])
+def test_number_that_divides_by_0_costs_its_row(table, tmp_path, options, target, c):
+    if target == "config.json":
+        pytest.importorskip("transformers", reason="the optional extra hf is not installed")
+        write(tmp_path / "paper", LLAMA)
+    (tmp_path / "paper" / "model.py").write_text(MODULE + "def empty(): return nn.ReLU(), (torch.ones(3),)\n")
+    rows = [("model.py:make", 0, 3), (target, c, 7), ("model.py:make,n=11", 0, 3)]
+    text = "".join(
+        f'[[row]]\ntarget = "{name}"\nset = {{ {"T = 5" if "." not in name or "json" in name else ""} }}\n'
+        f'given = {{ c = {c} }}\nprinted = {{ x = "{printed}" }}\n'
+        for name, c, printed in rows
+    )
+    code, sections, err = table(PER_PARAM + text, *options)
+    assert code == 2 and "mine.toml: line 10: 'macs / (N - c)' divides by 0" in err and "error:" not in err
+    if options:
+        assert sections[0]["rows"][0]["prints"] == 2
+    else:
+        assert verdicts((code, sections)) == ["reproduced", "not counted", "reproduced"]
+    # where no row has a number
+    code, sections, err = table(PER_PARAM + "[[row]]" + text.split("[[row]]")[2], *options)
+    assert (code, sections) == (2, []) and err.count("\n") == 1 and "divides by 0" in err
+
+
+@pytest.mark.parametrize("options", [[], ["--find-rule"]])
+def test_rule_that_divides_by_0_is_not_tried(table, options):
+    figure = '[[figure]]\nname = "x"\nhead = "x"\nvalue = "10**15 / (macs - c)"\n'
+    row = f"{ROW}set = {{ seq_len = {T} }}\ngiven = {{ c = {T * WEIGHTS} }}\nprinted = {{ x = 9 }}\n"
+    code, sections, _ = table(figure + row, *options)
+    assert code == 0 and "projections " not in json.dumps(sections)
+
+
 @pytest.mark.parametrize(
     "value, given",
     [
@@ -1390,8 +1428,10 @@ def test_caches_of_configurations_are_counted(table, tmp_path):
 ])  # fmt: skip
 @pytest.mark.parametrize("quantity", ["kv_bytes", "kv_token_elements"])
 def test_model_without_a_cache_is_named(table, target, reason, quantity):
-    code, _, err = table(csv_of(f"{target},{quantity},7K"), name="mine.csv")
-    assert code == 2 and f"line 2: the KV cache of {target} is not known: {reason}" in err
+    for others in ((), ("llama2-7b,params,6.74B",)):
+        code, sections, err = table(csv_of(f"{target},{quantity},7K", *others), name="mine.csv")
+        assert code == 2 and f"line 2: the KV cache of {target} is not known: {reason}" in err
+    assert [row["verdict"] for row in sections[0]["rows"]] == ["not counted", "reproduced"]
 
 
 @pytest.mark.parametrize("head", [
