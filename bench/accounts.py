@@ -211,11 +211,6 @@ def context(case: Case, given: Assumptions) -> int | None:
     return given.context or case.lengths.get("tgt_len") or case.lengths.get("seq_len")
 
 
-def is_layer(case: Case) -> bool:
-    """Return whether a case is a single attention layer."""
-    return case.is_layer
-
-
 def step(case: Case, stored: Size, new: Size = 1) -> Ledger:
     """Return the ledger of ``new`` tokens with ``stored`` in the cache afterwards.
 
@@ -233,7 +228,7 @@ def _check_decodes(case: Case) -> None:
 
 def encoder_macs(case: Case) -> int:
     """Return the MACs before the first step: the encoder, and keys and values of its output; 0 without an encoder."""
-    if is_layer(case):
+    if case.is_layer:
         return 0
     return replace(case, sizes={**case.sizes, "T": 0}).ledger.macs - step(case, 0, 0).macs
 
@@ -386,7 +381,7 @@ def generate_bytes(case: Case, given: Assumptions) -> int:
 def forward_bytes(case: Case, given: Assumptions) -> int:
     """Return the bytes that any forward pass moves: used weights once, and a layer's input and output once."""
     read = sum(decoding.weights_read(entry) for entry in case.ledger) * given.bytes_each["weight"]
-    if is_layer(case):
+    if case.is_layer:
         lengths, tgt_len = case.lengths, case.lengths["tgt_len"]
         # a layer that attends to itself reads one input
         tokens = 2 * tgt_len + (lengths["src_len"] if lengths["src_len"] != tgt_len else 0)
@@ -531,7 +526,7 @@ def saved_recompute_bytes(case: Case, given: Assumptions) -> int:
 
 def _check_repeats(case: Case) -> None:
     """Raise NoAccount for a single layer."""
-    if is_layer(case):
+    if case.is_layer:
         raise NoAccount("a single layer has no repeated layers to recompute")
 
 

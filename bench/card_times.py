@@ -15,7 +15,6 @@ from headcount.bench.accounts import (
     NoAccount,
     context,
     encoder_macs,
-    is_layer,
     step,
     with_last_logits,
 )
@@ -79,7 +78,7 @@ def _rows(
         try:
             form, tokens = find_form(case, given)
             # what decodes has its forward pass as prefill
-            if what != FORWARD or not any(row.what == PREFILL for row in rows) or is_layer(case):
+            if what != FORWARD or not any(row.what == PREFILL for row in rows) or case.is_layer:
                 rows.append(_row(what, case, given, card, form, tokens))
         except NoAccount:
             continue
@@ -121,7 +120,7 @@ def kernels_of(case: Case, form: Ledger, given: Assumptions) -> ClosedForm:
     """Return the kernels of a ledger of ``case``."""
     paths = getattr(case.form, "CAUSAL_PATHS", None)
     # a layer alone may be that of an encoder
-    causal = None if is_layer(case) else paths
+    causal = None if case.is_layer else paths
 
     def is_causal(path: str) -> bool:
         return causal is not None and re.fullmatch(causal, path) is not None
@@ -156,7 +155,7 @@ def _plan_notes(plan: Plan | None, card: Hardware) -> list[str]:
 
 def _prefill_form(case: Case, given: Assumptions) -> tuple[Ledger, int]:
     prompt = context(case, given)
-    if is_layer(case) or prompt is None:
+    if case.is_layer or prompt is None:
         raise NoAccount("a layer has a forward pass")
     if encoder_macs(case):
         form = replace(case, sizes={**case.sizes, "T": 0}).ledger.select(lambda entry: entry.size)

@@ -4,7 +4,7 @@ Importable without torch.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, partial
@@ -13,8 +13,8 @@ from types import ModuleType
 from typing import Any
 
 from headcount.bench.errors import UsageError
-from headcount.formulas import decoding
-from headcount.formulas.ledger import Ledger, Size
+from headcount.formulas import decoding, parts
+from headcount.formulas.ledger import Entry, Ledger, Size
 from headcount.formulas.mha import causal_half
 from headcount.formulas.plan import Plan
 from headcount.formulas.rank import RankCost, rank_costs
@@ -82,6 +82,11 @@ class Case:
         return self.lengths.get("seq_len" if self.config.variant in MODELS else "tgt_len")
 
     @property
+    def inputs(self) -> Sequence[str]:
+        """The input's lengths as text, for which a count has its input tensors."""
+        return [describe_input(self.lengths)]
+
+    @property
     def is_layer(self) -> bool:
         """Whether this is a single attention layer."""
         return self.config.variant not in MODELS
@@ -140,6 +145,15 @@ class Case:
     def ledger(self) -> Ledger:
         """Return the exact ledger. Raises ConfigError for a length that the model has no positions for."""
         return ledger_of(self.config, self.lengths, self.sizes)
+
+    @property
+    def ledger_by_module(self) -> Ledger:
+        """The same: its paths are those of the model's modules."""
+        return self.ledger
+
+    def part_of(self, entry: Entry) -> str:
+        """Return the part that an entry belongs to: attention, feed-forward, vocabulary or other."""
+        return parts.ATTENTION if self.is_layer else parts.part_of(entry)
 
     @property
     def macs(self) -> Size:

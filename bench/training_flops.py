@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import wraps
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from headcount.bench.case import Case
@@ -302,9 +303,18 @@ def _why_not_causal(count: "Count", products: Ledger) -> str:
 def module_ledger(count: "Count", active_params: int | None) -> Ledger:
     """Return a count as entries of a closed form without paths, so that rules apply: its products, its parameters.
 
-    The parameters are one entry, of which a token uses ``active_params``, None where they are not known.
+    The tables of embeddings are entries of their own, and the other parameters one. Of all a token uses
+    ``active_params``, None where they are not known.
     """
-    return Ledger((*map(_as_entry, count.ledger), counted_weights("", count.params, active_params)))
+    types = {module.path: module.type for module in count.modules or ()}
+    tables = [
+        Entry(one.module, "embedding", {"n": 0}, one.times, {"n": prod(one.shape)}, one.trainable)
+        for one in count.parameters
+        if types.get(one.module, "").endswith("Embedding") and len(one.shape) == 2
+    ]
+    stored = sum(table.params for table in tables)
+    used = None if active_params is None else active_params - stored
+    return Ledger((*map(_as_entry, count.ledger), *tables, counted_weights("", count.params - stored, used)))
 
 
 def _as_entry(entry: Entry) -> Entry:

@@ -73,11 +73,11 @@ def _models(args: argparse.Namespace) -> Result:
         raise UsageError(ONE_OR_TWO)
     given = assumptions_of(args)
     a, b = _sides(args, given)
-    if isinstance(a, Count) or isinstance(b, Count):
+    if any(map(cases.is_saved, args.models)):
         if args.counter or args.columns:
             raise UsageError("--counter and --columns go with models that are counted now, and no file of a count")
         counts = [cases.count_of(side) for side in (a, b)]
-        names = [text if isinstance(side, Count) else side.name for text, side in zip(args.models, (a, b), strict=True)]
+        names = [text if cases.is_saved(text) else side.name for text, side in zip(args.models, (a, b), strict=True)]
         return _counts(args, counts, names)
     # it imports sympy
     from headcount.bench.macs import compare

@@ -5,7 +5,7 @@ Importable without torch.
 
 import re
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,8 +23,9 @@ from headcount.bench.counting.result import Count, Unknown
 from headcount.bench.errors import UsageError, flag
 from headcount.bench.snapshot import file
 from headcount.bench.targets.target import LENGTHS, Target, is_configuration, parse_target
+from headcount.bench.training_flops import module_ledger
 from headcount.formulas.ledger import Entry, Ledger, Size, counted_weights
-from headcount.formulas.parts import Parts, parts_of_run
+from headcount.formulas.parts import parts_of_run
 from headcount.formulas.published.expressions import expression
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.targets import has_closed_form, split
@@ -32,11 +33,21 @@ from headcount.models.configs.targets import has_closed_form, split
 
 @dataclass(frozen=True)
 class CountedCase:
-    """A user module, or a configuration without a closed form, counted in another process."""
+    """A user module or a configuration as its count: what a Case has of a closed form, as far as a run shows it.
 
-    target: Target
+    ``length``: None, as no other can be asked for.
+    """
+
     count: Count
     preset: None = None
+    length: None = None
+    ideal_ledger: None = None
+
+    @property
+    def target(self) -> Target:
+        """What was counted."""
+        assert self.count.target
+        return self.count.target
 
     @property
     def name(self) -> str:
@@ -48,20 +59,71 @@ class CountedCase:
         """The given lengths as text that follows the name."""
         return {**self.target.settings, **self.target.lengths}
 
+    @property
+    def inputs(self) -> Sequence[str]:
+        """Place, shape and type of each input tensor."""
+        return self.count.inputs
+
     @cached_property
     def ledger(self) -> Ledger:
+        """Its products and parameters, as rules read them."""
+        return module_ledger(self.count, self.count.active_params)
+
+    @cached_property
+    def ledger_by_module(self) -> Ledger:
         """The products of the run, and an entry for the parameters of each module."""
         modules = [one for one in self.count.modules or () if one.params]
         weights = (counted_weights(one.path, one.params, one.active_params) for one in modules)
         return Ledger((*self.count.ledger, *weights))
 
     @cached_property
-    def parts(self) -> Parts:
-        """What is attention, feed-forward and vocabulary."""
+    def part_of(self) -> Callable[[Entry], str]:
+        """The function of the part of an entry by module: attention, feed-forward, vocabulary or other."""
         shapes: dict[str, list[tuple[int, ...]]] = {}
         for one in self.count.parameters:
             shapes.setdefault(one.module, []).append(one.shape)
-        return parts_of_run(tuple(self.count.ledger), shapes)
+        return parts_of_run(tuple(self.count.ledger), shapes).part_of
+
+    @property
+    def target_tokens(self) -> int | None:
+        """The tokens of its input; None of a model without them."""
+        return self.count.tokens or None
+
+    @property
+    def tokens(self) -> int:
+        """The same, 1 of a model without them."""
+        return self.count.tokens or 1
+
+    @property
+    def samples(self) -> int:
+        """The number of sequences or images of its input."""
+        return self.count.samples
+
+    @property
+    def causal_macs(self) -> int | None:
+        """MACs without the pairs that masks hide; None where they are not known."""
+        return self.count.causal_macs
+
+    @property
+    def cache(self) -> int | None:
+        """The elements of its cache at its length, of a count with 1 byte each; None where they are not known."""
+        return self._known("kv_bytes")
+
+    @property
+    def token_cache(self) -> int | None:
+        """The elements that a token adds to the cache of one sequence; None as of ``cache``."""
+        return self._known("kv_token_bytes")
+
+    @property
+    def no_step(self) -> str:
+        """Why its cache is not known."""
+        columns = self.count.columns or {}
+        return "; ".join(dict.fromkeys(one.reason for one in columns.values() if isinstance(one, Unknown)))
+
+    def _known(self, column: str) -> int | None:
+        """Return the value of a column; None of none."""
+        value = (self.count.columns or {}).get(column)
+        return value if isinstance(value, int) else None
 
     def check_runs(self) -> None:
         """Do nothing: the module has already run."""
@@ -82,12 +144,11 @@ class CountedCase:
 
     def at(self, letter: str, size: int) -> "CountedCase":
         """Return the module built with another size."""
-        target = replace(self.target, settings={**self.target.settings, letter: size})
-        return CountedCase(target, count(target))
+        return CountedCase(count(replace(self.target, settings={**self.target.settings, letter: size})))
 
 
-Side = Case | CountedCase | Count
-"""A model of a comparison; a Count is that in a file."""
+Side = Case | CountedCase
+"""A model of a comparison."""
 
 
 def parse_sides(
@@ -111,7 +172,7 @@ def parse_sides(
     for text in order:
         own = {name: given[name] for name in takes[text] if name in given}
         found[text] = parse(text, columns, assumed, is_counted=is_saved(order[0]), **own)
-    if isinstance(found[order[0]], Count) and isinstance(found[order[-1]], Case):
+    if is_saved(order[0]) and isinstance(found[order[-1]], Case):
         raise UsageError(f"{order[0]} is compared with a file of a count or a module FILE.py:FUNCTION, not {order[-1]}")
     return [found[text] for text in texts]
 
@@ -144,7 +205,7 @@ def parse(
     for a file that cannot be read.
     """
     if is_saved(text):
-        return file.read(text)
+        return CountedCase(file.read(text))
     given = dict.fromkeys(("set", "input", "dtype")) | options
     target = parse_target(text, Namespace(**given))
     if is_configuration(target.spec) and not is_counted:
@@ -154,7 +215,7 @@ def parse(
             _ = closed.ledger
             return closed
     if ":" in target.spec or is_configuration(target.spec):
-        return CountedCase(target, count(target, columns=columns, given=assumed))
+        return CountedCase(count(target, columns=columns, given=assumed))
     called = ",".join((text, *(given["set"] or ())))
     case = Case.of(target.spec, target.settings, target.lengths, called=called)
     # Raise for a length beyond the model's positions before anything is printed.
@@ -166,11 +227,11 @@ def count_of(side: Side) -> Count:
     """Return the count of a user module, a configuration or a file, also where the configuration has a closed form."""
     if isinstance(side, ConfigurationCase):
         return count(side.target)
-    assert not isinstance(side, Case)
-    return side.count if isinstance(side, CountedCase) else side
+    assert isinstance(side, CountedCase)
+    return side.count
 
 
-def counted(case: Case | CountedCase, counters: Sequence[str], device: str | None) -> dict[str, int | Unknown]:
+def counted(case: Side, counters: Sequence[str], device: str | None) -> dict[str, int | Unknown]:
     """Return each counter's reported count minus its known additions.
 
     For a user module or a configuration it is headcount's count under the name of every counter. Raises CounterError

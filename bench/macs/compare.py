@@ -8,27 +8,25 @@ from typing import Any
 
 from sympy import expand, sign
 
-from headcount.bench.accounts import is_layer
-from headcount.bench.case import Case, describe_input
+from headcount.bench.case import Case
 from headcount.bench.closed_form.case import ConfigurationCase
 from headcount.bench.column import Column, macs_column
 from headcount.bench.counting.count import count
 from headcount.bench.counting.result import Unknown
 from headcount.bench.macs import cases
-from headcount.bench.macs.cases import CountedCase
+from headcount.bench.macs.cases import CountedCase, Side
 from headcount.bench.macs.crossover import Crossover, crossovers
 from headcount.bench.result import Row, Table, columns_of, shown
 from headcount.bench.snapshot import tables as snapshot
 from headcount.formulas import conventions
 from headcount.formulas.ledger import MAC_KINDS, Entry, Size, total_of
-from headcount.formulas.parts import ATTENTION, RULES, part_of
+from headcount.formulas.parts import RULES
 from headcount.formulas.published import tables as published
 from headcount.formulas.symbols import symbol
 from headcount.models.configs.base import ConfigError
 
 NEAR = 64
 """Distance from a crossover that cannot be built within which a buildable one is searched."""
-Compared = Case | CountedCase
 
 
 @dataclass(frozen=True)
@@ -95,32 +93,20 @@ class CrossoverRow(Row):
     failures: Sequence[str] = ()
 
 
-def block_in(side: Compared) -> Callable[[Entry], str]:
-    """Return the function of the block of an entry: attention, feed-forward, vocabulary or other."""
-    if isinstance(side, CountedCase):
-        return side.parts.part_of
-    if is_layer(side):
-        return lambda entry: ATTENTION
-    return part_of
-
-
-def kind_in(side: Compared) -> Callable[[Entry], str]:
+def kind_in(side: Side) -> Callable[[Entry], str]:
     """Return the function of the kind of an entry."""
     return attrgetter("kind")
 
 
-def _input_notes(a: Compared, b: Compared) -> list[str]:
+def _input_notes(a: Side, b: Side) -> list[str]:
     """Return the names of the two sides with their inputs, one sentence where the inputs are the same."""
-    inputs = [
-        ", ".join(side.count.inputs) if isinstance(side, CountedCase) else describe_input(side.lengths)
-        for side in (a, b)
-    ]
+    inputs = [", ".join(side.inputs) for side in (a, b)]
     if inputs[0] == inputs[1]:
         return [f"A: {a.name}. B: {b.name}. Input: {inputs[0]}."]
     return [f"{letter}: {side.name}, input {text}." for letter, side, text in zip("AB", (a, b), inputs, strict=True)]
 
 
-def lengths_note(a: Compared, b: Compared) -> list[str]:
+def lengths_note(a: Side, b: Side) -> list[str]:
     """Return a sentence where the two sides have inputs of other sizes; both must state them."""
     for names, what in ((("tgt_len", "seq_len", "T"), "tokens"), (("batch_size",), "sequences")):
         sizes = [next((side.lengths[name] for name in names if name in side.lengths), None) for side in (a, b)]
@@ -129,7 +115,7 @@ def lengths_note(a: Compared, b: Compared) -> list[str]:
     return []
 
 
-def macs_by_rule(a: Compared, b: Compared) -> list[Quantity]:
+def macs_by_rule(a: Side, b: Side) -> list[Quantity]:
     """Return MACs by the rule of the first published table that has both presets, if any, and exact MACs."""
     for table in published.load_tables().values():
         # a table that prints no MACs has no rule for them
@@ -143,7 +129,7 @@ def _size_by(multiplicity: Callable[[Entry], int], entry: Entry) -> Size:
     return multiplicity(entry) * entry.size
 
 
-def tables(a: Compared, b: Compared, counters: Sequence[str], device: str | None) -> list[Table]:
+def tables(a: Side, b: Side, counters: Sequence[str], device: str | None) -> list[Table]:
     """Return the differences by block and by kind, parameters by block, and the crossovers, an iterator of rows.
 
     The differences of two modules, of the user or of configurations, are by term and by parameter instead of by block.
@@ -160,14 +146,14 @@ def tables(a: Compared, b: Compared, counters: Sequence[str], device: str | None
         of_a, of_b = (count(side) if is_closed and isinstance(side, Case) else cases.count_of(side) for side in (a, b))
         found = [*snapshot.tables(of_a, of_b, snapshot.COMPARED, names=(a.name, b.name)), by_kind]
         return [*found, *_crossovers(a, b, macs, counters, device)] if a.letters() and b.letters() else found
-    by_block = part_table("block", f"{title}: MACs by block", by_part(block_in, a, b, macs), macs, notes)
-    params = by_part(block_in, a, b, PARAMS, with_zeros=True)
+    by_block = part_table("block", f"{title}: MACs by block", by_part(attrgetter("part_of"), a, b, macs), macs, notes)
+    params = by_part(attrgetter("part_of"), a, b, PARAMS, with_zeros=True)
     of_params = part_table("block", f"{title}: parameters by block", params, PARAMS, name="compare-params")
     return [by_block, by_kind, of_params, *_crossovers(a, b, macs, counters, device)]
 
 
 def by_part(
-    part_in: Callable[[Compared], Callable[[Entry], str]], a: Compared, b: Compared, quantities: Sequence[Quantity],
+    part_in: Callable[[Side], Callable[[Entry], str]], a: Side, b: Side, quantities: Sequence[Quantity],
     with_zeros: bool = False,
 ) -> list[PartRow]:  # fmt: skip
     """Return a row for each part of the two ledgers, and their total.
@@ -178,12 +164,12 @@ def by_part(
     entries_of: list[dict[str, list[Entry]]] = [{}, {}]
     for entries, side in zip(entries_of, (a, b), strict=True):
         part_of = part_in(side)
-        for entry in side.ledger:
+        for entry in side.ledger_by_module:
             entries.setdefault(part_of(entry), []).append(entry)
     found = {**entries_of[0], **entries_of[1]}
     order = [*RULES, *MAC_KINDS]
     parts = sorted(found, key=lambda part: order.index(part) if part in order else len(order))
-    sums = {one.key: sum(map(one.amount, b.ledger)) for one in quantities if one.of == "MACs"}
+    sums = {one.key: sum(map(one.amount, b.ledger_by_module)) for one in quantities if one.of == "MACs"}
     rows = []
     for part in parts:
         amounts = {}
@@ -194,7 +180,7 @@ def by_part(
                 amounts[one.key] = replace(amounts[one.key], running_total=sums[one.key])
         if with_zeros or any(one.a or one.b for one in amounts.values()):
             rows.append(PartRow(part, amounts))
-    totals = {one.key: _amount(one, a.ledger, b.ledger, sums.get(one.key)) for one in quantities}
+    totals = {one.key: _amount(one, a.ledger_by_module, b.ledger_by_module, sums.get(one.key)) for one in quantities}
     return [*rows, PartRow("total", totals, total=True)]
 
 
@@ -231,7 +217,7 @@ def _amount_column(quantity: Quantity, name: str, key: str, head: str, **options
 
 
 def _crossovers(
-    a: Compared, b: Compared, rules: Sequence[Quantity], counters: Sequence[str], device: str | None
+    a: Side, b: Side, rules: Sequence[Quantity], counters: Sequence[str], device: str | None
 ) -> list[Table[CrossoverRow]]:
     """Return the table of crossovers, whose rows are an iterator, as they take long; none where no size changes."""
     moved = dict.fromkeys(letter for s in (a, b) for letter in s.letters() if letter != "T")
@@ -255,12 +241,12 @@ class Change:
     ``built`` caches A and B by size, because a user module is run for each size.
     """
 
-    a: Compared
-    b: Compared
+    a: Side
+    b: Side
     letter: str
     which: str
     rule: Quantity
-    built: dict[int, list[Compared]] = field(default_factory=dict)
+    built: dict[int, list[Side]] = field(default_factory=dict)
 
     def difference_at(self, size: Size) -> Size:
         """Return A - B at a size, an integer or a symbol."""
@@ -270,7 +256,7 @@ class Change:
         )
         return left - right
 
-    def build(self, size: int) -> list[Compared]:
+    def build(self, size: int) -> list[Side]:
         """Return A and B at an integer. Raises ConfigError where they cannot be built."""
         if size not in self.built:
             pair = (("A", self.a), ("B", self.b))

@@ -209,8 +209,10 @@ def rule_totals(
             rows.append(RuleTotal(rule.name, flops[rule], Fraction(flops[rule]) / first, accounts))
         else:
             rows.append(RuleTotal(rule.name, None, None, Accounts(dict.fromkeys(columns)), refused[rule].reason))
-    inputs = describe_input(model.lengths) if isinstance(model, Case) else "; ".join(model.inputs)
-    notes = [f"Input: {inputs}. FLOPs per token of a training step, forward and backward.", *map(_about, flops)]
+    notes = [
+        f"Input: {'; '.join(model.inputs)}. FLOPs per token of a training step, forward and backward.",
+        *map(_about, flops),
+    ]
     notes += filter(None, [statement(columns, given)])
     shown = [*columns_of(RuleTotal), *map(account_column, columns)]
     table = Table("rules", f"{name}: rules of training", shown, rows, notes, note_column="rule", facts={"model": name})

@@ -3,9 +3,8 @@
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from math import prod
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,8 @@ from headcount.bench.case import Case
 from headcount.bench.closed_form.case import case_of
 from headcount.bench.count_store import count
 from headcount.bench.counters.base import CounterError
-from headcount.bench.counting.result import Count, Unknown
 from headcount.bench.errors import EnvironmentMissing, Option, OptionError, UsageError
+from headcount.bench.macs.cases import CountedCase
 from headcount.bench.macs.published import as_words
 from headcount.bench.output.progress import with_progress
 from headcount.bench.targets.config_fields import is_decoder
@@ -31,9 +30,8 @@ from headcount.bench.targets.user_code import (
     check_target,
     is_below,
 )
-from headcount.bench.training_flops import flops_per_token, module_ledger
+from headcount.bench.training_flops import flops_per_token
 from headcount.formulas.conventions import CONVENTIONS
-from headcount.formulas.ledger import Entry, Ledger, counted_weights
 from headcount.formulas.published import own
 from headcount.formulas.published.figures import (
     CACHED,
@@ -66,77 +64,6 @@ class NotCounted(Exception):
         self.exit_code = exit_code
 
 
-@dataclass(frozen=True)
-class CountedModel:
-    """A module or a configuration as its count: what figures.Case has of a closed form.
-
-    ``has_length``: its target or a column has the sequence length that it needs; SHORT stands for it otherwise.
-    ``seq_len``: that length; None where it needs none.
-    """
-
-    counted: Count
-    has_length: bool = True
-    seq_len: int | None = None
-    length: None = None
-    ideal_ledger: None = None
-
-    @cached_property
-    def ledger(self) -> Ledger:
-        """Its products and parameters, with the tables of its embeddings as entries of their own."""
-        counted = self.counted
-        types = {module.path: module.type for module in counted.modules or ()}
-        tables = [
-            Entry(one.module, "embedding", {"n": 0}, one.times, {"n": prod(one.shape)}, one.trainable)
-            for one in counted.parameters
-            if types.get(one.module, "").endswith("Embedding") and len(one.shape) == 2
-        ]
-        *products, _ = module_ledger(counted, counted.active_params)
-        stored = sum(table.params for table in tables)
-        used = None if counted.active_params is None else counted.active_params - stored
-        return Ledger((*products, *tables, counted_weights("", counted.params - stored, used)))
-
-    @property
-    def target_tokens(self) -> int | None:
-        """The tokens of its input; None of a model without them."""
-        return self.counted.tokens or None
-
-    @property
-    def tokens(self) -> int:
-        """The same, 1 of a model without them."""
-        return self.counted.tokens or 1
-
-    @property
-    def samples(self) -> int:
-        """The number of sequences or images of its input."""
-        return self.counted.samples
-
-    @property
-    def causal_macs(self) -> int | None:
-        """MACs without the pairs that masks hide; None where they are not known."""
-        return self.counted.causal_macs
-
-    @property
-    def cache(self) -> int | None:
-        """The elements of its cache at its length; None where they were not sought or are not known."""
-        return self._known("kv_bytes")
-
-    @property
-    def token_cache(self) -> int | None:
-        """The elements that a token adds to the cache of one sequence; None as of ``cache``."""
-        return self._known("kv_token_bytes")
-
-    @property
-    def no_step(self) -> str:
-        """Why its cache is not known."""
-        columns = self.counted.columns or {}
-        return "; ".join(dict.fromkeys(one.reason for one in columns.values() if isinstance(one, Unknown)))
-
-    def _known(self, column: str) -> int | None:
-        """Return the value of a column; None of none."""
-        value = (self.counted.columns or {}).get(column)
-        return value if isinstance(value, int) else None
-
-
 class Models:
     """The models of a table, each counted once and all before anything is printed.
 
@@ -163,7 +90,7 @@ class Models:
         self.failed: dict[int, tuple[str, int]] = {}
         self.sides: set[int] = set()
         self.own_lengths: dict[str, None] = {}
-        self._found: dict[str, Case | CountedModel | Exception] = {}
+        self._found: dict[str, Case | CountedCase | Exception] = {}
         rows = read_each([("", partial(self._check, row)) for row in table.rows])
         self.table = replace(table, rows=tuple(rows))
         self._count_rows()
@@ -172,7 +99,7 @@ class Models:
         """Return those of the ``rows`` of the table whose model could be counted."""
         return tuple(row for number, row in enumerate(rows) if number not in self.failed)
 
-    def of(self, row: Row, changed: Mapping[str, Any] | None = None) -> Case | CountedModel:
+    def of(self, row: Row, changed: Mapping[str, Any] | None = None) -> Case | CountedCase:
         """Return the model of a row with fields and lengths changed. Raises one of ERRORS where it has no count."""
         target: Target = row.model
         if changed:
@@ -191,14 +118,13 @@ class Models:
     def length(self, row: Row) -> int | None:
         """Return the sequence length of a row's model; None of one that has none."""
         model = self.of(row)
-        return model.seq_len if isinstance(model, CountedModel) else model.length
+        return model.target.lengths.get("seq_len") if isinstance(model, CountedCase) else model.length
 
     def is_of_column(self, row: Row) -> bool:
         """Return whether a row has its sequence length from a column."""
-        if has_closed_form(row.model.spec):
-            return bool(row.length)
         found = self._found.get(self._key(row.model, row))
-        return isinstance(found, CountedModel) and found.seq_len == row.length
+        lengths = found.target.lengths if isinstance(found, CountedCase) else row.model.lengths
+        return bool(row.length) and row.length in lengths.values()
 
     def why_not(self, row: Row, rule: str) -> str:
         """Return why a rule does not apply to the model of a row; empty where it does."""
@@ -206,10 +132,10 @@ class Models:
         if reason or not rule or not CONVENTIONS[rule].backward:
             return reason
         model = self.of(row)
-        if isinstance(model, CountedModel) and model.target_tokens is None:
+        if isinstance(model, CountedCase) and model.target_tokens is None:
             return f"rules are per token, and the inputs of {row.target} have none"
         try:
-            flops_per_token(model.counted if isinstance(model, CountedModel) else model, CONVENTIONS[rule])
+            flops_per_token(model.count if isinstance(model, CountedCase) else model, CONVENTIONS[rule])
         except UsageError as error:
             return str(error)
         return ""
@@ -293,11 +219,11 @@ class Models:
     def _count(self, row: Row) -> None:
         """Count the model of a row. Raises what the count does, and ValueError for a number that it does not have."""
         model, figure = self.of(row), self._column(row)
-        if isinstance(model, CountedModel):
-            if self._is_of_length(row) and not model.has_length:
+        if self._is_of_length(row) and not row.length and not row.model.lengths.keys() & {*SEQUENCES}:
+            used = model.target.lengths if isinstance(model, CountedCase) else model.lengths
+            lengths = {name: size for name, size in used.items() if name != "batch_size"}
+            if lengths and not has_closed_form(row.model.spec):
                 raise _needs_length(row)
-        elif self._is_of_length(row) and not row.model.lengths.keys() & {*SEQUENCES}:
-            lengths = {name: size for name, size in model.lengths.items() if name != "batch_size"}
             words = [f"{'T' if name == 'seq_len' else name} = {size:,}" for name, size in lengths.items()]
             self.own_lengths |= {f"{row.name} at {', '.join(words)}": None} if words else {}
         if reason := self.why_not(row, figure.rule):
@@ -313,7 +239,7 @@ class Models:
         (name,) = row.printed
         return self._columns[name]
 
-    def _model(self, target: Target, row: Row) -> Case | CountedModel:
+    def _model(self, target: Target, row: Row) -> Case | CountedCase:
         """Return the model of a target; the side of a row's images is the input of code that has none."""
         if has_closed_form(target.spec):
             return case_of(target, ",".join((row.target, *as_words(row.set))))
@@ -327,19 +253,17 @@ class Models:
         self.sides.add(row.side)
         return self._run(replace(target, inputs=(side,)), row)
 
-    def _run(self, target: Target, row: Row) -> CountedModel:
+    def _run(self, target: Target, row: Row) -> CountedCase:
         """Return the count of a target, at the length of a column or at SHORT where it needs one and has none."""
-        length = row.length
         options = {"roots": {target.spec: self._root} if self._root else None, **self._caches(row)}
         try:
-            given = target.lengths.get("seq_len") if is_configuration(target.spec) else None
-            return CountedModel(count(target, **options), seq_len=given)
+            return CountedCase(count(target, **options))
         except LengthMissing:
-            longer = replace(target, lengths={**target.lengths, "seq_len": length or SHORT})
-            if length:
-                return CountedModel(count(longer, **options), seq_len=length)
-            with suppress(*ERRORS):
-                return CountedModel(count(longer, **options), has_length=False, seq_len=SHORT)
+            longer = replace(target, lengths={**target.lengths, "seq_len": row.length or SHORT})
+            # an error at SHORT says less than that the length is missing
+            suppressed = () if row.length else ERRORS
+            with suppress(*suppressed):
+                return CountedCase(count(longer, **options))
             raise
 
     def _caches(self, row: Row) -> dict[str, Any]:
