@@ -198,10 +198,7 @@ def try_rules(
         )
         return [one for one, _, _ in prints], f"{by_rule}; {shown}"
     shown = ", ".join(f"{one.name} {one.figure.format(found, printed)}" for one, found in changed)
-    lengths = ""
-    if longer:
-        of = "with windows of" if row.length else "at T ="
-        lengths = f", nor is it printed {of} {LENGTHS[0]}, {LENGTHS[1]}, … up to {row.length or LENGTHS[-1]:,}"
+    lengths = f", nor is it printed at T = {LENGTHS[0]}, {LENGTHS[1]}, … up to {LENGTHS[-1]:,}" if longer else ""
     ratio = significant(value.low / figure.scale / number(printed))
     off = f"{by_rule}, {ratio} times" if held else f"the rule gives {ratio} times"
     return [], f"{off} the printed number; no rule tried prints it: {shown}{lengths}"
@@ -238,17 +235,12 @@ def _has_other_units(figure: Figure, texts: Iterable[str]) -> bool:
 
 
 def _at_lengths(row: Row, figure: Figure, cases: Cases) -> Iterator[tuple[Attempt, Interval]]:
-    """Yield a cost by its rule at each of LENGTHS for which the model has positions.
-
-    None where it has no length. Where the table states that of the row, only a cache of a window, which is shorter.
-    """
+    """Yield a cost by its rule at each of LENGTHS for which the model has positions; none where it has no length."""
     if not figure.letters & {"work", "macs", "cache"} or cases(row, {}).length is None:
         return
-    windows = [size for size in LENGTHS if size < row.length] if "cache" in figure.letters else []
-    for size in windows if row.length else LENGTHS:
-        change = f" a window of {size:,} tokens" if row.length else f" at T = {size:,}"
+    for size in LENGTHS:
         with suppress(ValueError):
-            yield Attempt(figure, figure.rule, change), evaluate(row, figure, cases, {"seq_len": size})
+            yield Attempt(figure, figure.rule, f" at T = {size:,}"), evaluate(row, figure, cases, {"seq_len": size})
 
 
 def find_rule(figure: Figure, rows: Sequence[Row], cases: Cases, why_not: Applies) -> list[Tried]:

@@ -1379,23 +1379,27 @@ def test_column_of_another_cache_is_explained(table, head, held, cell, times):
     assert table(text, "--find-rule", name="mine.csv")[1][0]["rows"][0]["rule"] == held
 
 
-def test_cache_at_another_length_is_explained(table):
-    text = csv_of(f'"deepseek-v3,T=1000",{2 * MLA * 4096}', header="model,KV cache")
-    (row,) = table(text, name="mine.csv")[1][0]["rows"]
-    assert row["verdict"] == "explained" and "at T = 4,096 gives" in row["because"]
-
-
-def test_cache_at_another_length_than_that_of_the_head_is_not_explained(table):
-    text = csv_of(f"deepseek-v3,{2 * MLA * 4096}", header="model,KV cache (1000 tokens)")
-    (row,) = table(text, name="mine.csv")[1][0]["rows"]
-    assert row["verdict"] == "no rule found" and "T = " not in row["because"]
+@pytest.mark.parametrize("head, row", [
+    ("model,{}", '"{},T=1000"'), ("model,T,{}", "{},1000"), ("model,{} (1000 tokens)", "{}"),
+], ids=["target", "column", "head"])  # fmt: skip
+@pytest.mark.parametrize("quantity, target, number", [
+    ("KV cache", "deepseek-v3", 2 * MLA * 4096), ("MACs", "llama2-7b", LLAMA_MACS[2048]),
+])  # fmt: skip
+def test_other_lengths_are_tried_wherever_it_is_stated(table, head, row, quantity, target, number):
+    for printed, verdict, because in (
+        (number, "explained", f"at T = {4096 if quantity == 'KV cache' else 2048:,} gives"),
+        (number + 1, "no rule found", "nor is it printed at T = 128, 256, … up to 131,072"),
+    ):
+        text = csv_of(f"{row.format(target)},{printed}", header=head.format(quantity))
+        (cell,) = table(text, name="mine.csv")[1][0]["rows"]
+        assert cell["verdict"] == verdict and because in cell["because"]
 
 
 @pytest.mark.parametrize(
     "printed, verdict", [("537MB", "explained"), ("268MB", "explained"), ("805MB", "no rule found")]
 )
 def test_cache_of_a_window_is_no_wrong_number(table, printed, verdict):
-    # at 8,192 tokens in bfloat16 1,074 MB: half is a window of 4,096 or elements, a quarter a window of 2,048
+    # at 8,192 tokens in bfloat16 1,074 MB: half is that of 4,096, as of a window, or elements, a quarter that of 2,048
     lines = [f"mistral-7b,{printed}", "llama3-8b,1074MB"]
     _, sections, _ = answer = table(csv_of(*lines, header='model,"KV cache (8192 tokens)"'), name="mine.csv")
     assert verdicts(answer) == [verdict, "reproduced"]
