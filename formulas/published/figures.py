@@ -35,7 +35,7 @@ Case = Any
 """The model of a target: ``ledger``, its exact ledger, ``ideal_ledger``, that of its ideal form, None if it has none,
 ``causal_macs``, those without the pairs that causal masks hide, None where they are not known,
 ``cache``, the elements of its KV cache at its length, ``token_cache``, those that a token adds to the cache of one
-sequence before any window is full, both None where they are not known,
+sequence before any window is full, both None where they are not known, for the reason ``no_step``,
 ``tokens`` and ``samples`` of its input, ``target_tokens``, the tokens that it reads, or writes in a translation, None
 without them, and ``length``, its sequence length, None where no other can be asked for."""
 MOST_ROUNDED = 12
