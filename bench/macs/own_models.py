@@ -229,6 +229,8 @@ class Models:
         if reason := self.why_not(row, figure.rule):
             raise ValueError(reason)
         evaluate(row, figure, self.of)
+        # a formula in place of a number may have none
+        row.number(figure)
 
     def _is_of_length(self, row: Row) -> bool:
         """Return whether a length changes the number of a row."""

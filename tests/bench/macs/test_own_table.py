@@ -487,6 +487,16 @@ def test_number_that_divides_by_0_costs_its_row(table, tmp_path, options, target
 
 
 @pytest.mark.parametrize("options", [[], ["--find-rule"]])
+def test_printed_formula_that_divides_by_0_costs_its_row(table, options):
+    figure = '[[figure]]\nname = "x"\nhead = "x"\nvalue = "N"\nformula = true\n'
+    rows = [f"{ROW}given = {{ a = {PARAMS}, b = {b} }}\nprinted = {{ x = 'a / b' }}\n" for b in (1, 0)]
+    code, sections, err = table(figure + "".join(rows), *options)
+    assert code == 2 and "mine.toml: line 10: 'a / b' divides by 0" in err
+    first = sections[0]["rows"][0]
+    assert first.get("verdict", "reproduced") == "reproduced" and first.get("prints", 1) == 1
+
+
+@pytest.mark.parametrize("options", [[], ["--find-rule"]])
 def test_rule_that_divides_by_0_is_not_tried(table, options):
     figure = '[[figure]]\nname = "x"\nhead = "x"\nvalue = "10**15 / (macs - c)"\n'
     row = f"{ROW}set = {{ seq_len = {T} }}\ngiven = {{ c = {T * WEIGHTS} }}\nprinted = {{ x = 9 }}\n"
