@@ -292,7 +292,7 @@ def params(case: "Case | Count", given: Assumptions) -> int:
 @Account("active\nparams", of_counts=True, of="params")
 def active_params(case: "Case | Count", given: Assumptions) -> int:
     """Return the parameters that a token uses. Raises NoAccount where they are not known."""
-    found = case.ledger.active_params if isinstance(case, Case) else case.active_params
+    found = case.active_params
     if found is None:
         raise NoAccount(
             "the run selects by value, so a token may not use every parameter; model.active_params = N states them"

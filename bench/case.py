@@ -166,6 +166,11 @@ class Case:
         return self.ledger.params
 
     @property
+    def active_params(self) -> Size | None:
+        """Parameters that a token uses."""
+        return self.ledger.active_params
+
+    @property
     def trainable_params(self) -> Size:
         """Parameters that training changes."""
         return self.ledger.params - self.ledger.frozen_params
