@@ -24,7 +24,13 @@ FORWARD_KINDS = ("linear", "expert_linear", "scores", "values", "conv", "contrac
 BACKWARD_KINDS = tuple(f"{kind}_{part}" for kind in FORWARD_KINDS for part in ("dx", "dw", "recompute"))
 """Kinds of a backward pass: gradient of the first operand, gradient of the second (a weight), forward recomputed."""
 
-MAC_KINDS = FORWARD_KINDS + BACKWARD_KINDS
+DISPATCHED_KINDS = FORWARD_KINDS + BACKWARD_KINDS
+"""Kinds of operations that are contractions."""
+
+WRITTEN_ELEMENTWISE = "elementwise_contraction"
+"""Kind of a contraction that a run wrote as an elementwise product of two tensors and a sum. No closed form has it."""
+
+MAC_KINDS = (*DISPATCHED_KINDS, WRITTEN_ELEMENTWISE)
 """Kinds whose size is a number of multiply-accumulates."""
 
 OTHER_KINDS = (
@@ -40,9 +46,9 @@ STORED_KINDS = ("cache", "cache_write", "cache_read")
 RESULT = "result"
 """Kind of what a run keeps of its results for the backward pass: its size is a number of bytes."""
 
-ELEMENTWISE_KINDS = ("elementwise_contraction", "square_sum", "scaled_addition")
-"""Multiplications that a run wrote elementwise and summed afterwards, of two tensors, of one with itself, and as one
-term added to something else. No closed form has them and no tool counts them, so none is in ``macs``: their size is."""
+ELEMENTWISE_KINDS = ("square_sum", "scaled_addition")
+"""Other multiplications that a run wrote elementwise and summed: of a tensor with itself, and as one term added to
+something else. No closed form has them and no tool counts them, so none is in ``macs``: their size is."""
 
 KINDS = frozenset((*MAC_KINDS, *OTHER_KINDS, *STORED_KINDS, *ELEMENTWISE_KINDS, RESULT))
 """All valid kinds."""

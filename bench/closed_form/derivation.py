@@ -35,7 +35,7 @@ from headcount.bench.targets.target import Target
 from headcount.bench.targets.user_code import UserCodeError
 from headcount.formulas import decoding, prices
 from headcount.formulas.backward import training_macs
-from headcount.formulas.ledger import MAC_KINDS, RESULT, Ledger, Mask
+from headcount.formulas.ledger import DISPATCHED_KINDS, RESULT, Ledger, Mask
 
 FORWARD = (Lengths(2, 7), Lengths(3, 11), Lengths(2, 19))
 STEPS = (Lengths(2, 1, 1), Lengths(3, 1, 6), Lengths(2, 1, 12))
@@ -410,7 +410,7 @@ class _Derivation:
         sizes = {**first.dims} if all(item.times == 1 for item in items) else {**first.dims, "times": 0}
         for letter in sizes:
             values = [item.times if letter == "times" else item.dims[letter] for item in items]
-            squares = first.kind not in MAC_KINDS
+            squares = first.kind not in DISPATCHED_KINDS
             solved = solver.solve(values, keys=letter == keys, squares=squares)
             if solved is None:
                 at = ", ".join(f"{size:,} at {point}" for size, point in zip(values, solver.points, strict=True))
@@ -757,7 +757,9 @@ def _summed(terms: Iterable[Term]) -> list[Term]:
     found: dict[tuple, Term] = {}
     for place, term in enumerate(terms):
         tokens = tuple(factor for factor in term.factors if _is_kept(factor))
-        is_alone = term.kind in MAC_KINDS or term.kind == "embedding" or term.used is not None or "E" in term.weight
+        is_alone = (
+            term.kind in DISPATCHED_KINDS or term.kind == "embedding" or term.used is not None or "E" in term.weight
+        )
         key = (place,) if is_alone else (term.path, term.kind, tokens, term.trainable)
         if key not in found:
             found[key] = term

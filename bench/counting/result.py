@@ -15,7 +15,7 @@ from headcount.bench.counting.other_tools import attribute_error
 from headcount.bench.errors import excerpt
 from headcount.bench.output import notebook
 from headcount.bench.targets.target import Target
-from headcount.formulas.ledger import MAC_KINDS, Ledger, at, flops, total_of
+from headcount.formulas.ledger import DISPATCHED_KINDS, MAC_KINDS, Ledger, at, flops, total_of
 from headcount.formulas.published.typed import from_data, to_data
 from headcount.formulas.rank import BYTES, Transfer
 from headcount.formulas.summary import sizes
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 
 DISPATCHED, WITH_ELEMENTWISE = "matrix products and convolutions", "elementwise products included"
-WRITTEN_ELEMENTWISE = "elementwise_contraction"
-"""Kind of a contraction that is written as an elementwise product and a sum."""
 
 
 PRODUCTS, MODULES = "products", "modules"
@@ -233,8 +231,8 @@ class Count:
 
     @property
     def macs(self) -> int:
-        """Dispatched contractions, and with ``included`` those written elementwise too."""
-        return self.with_elementwise if self.included else self.dispatched
+        """Multiply-accumulates of the ledger: with ``included`` those of contractions written elementwise too."""
+        return self.ledger.macs
 
     @property
     def headline(self) -> str:
@@ -273,12 +271,12 @@ class Count:
     @property
     def dispatched(self) -> int:
         """Multiply-accumulates of operations that are contractions."""
-        return self.ledger.macs
+        return self.ledger.select(lambda entry: entry.kind in DISPATCHED_KINDS).macs
 
     @property
     def elementwise_macs(self) -> int:
         """MACs of contractions written elementwise, whether ``macs`` includes them or not."""
-        return sum(entry.size for entry in self.elementwise if entry.kind == WRITTEN_ELEMENTWISE)
+        return self.elementwise.macs
 
     @property
     def with_elementwise(self) -> int:

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 
 import headcount
 from headcount.bench.case import Case, describe_input
-from headcount.bench.counting.result import WRITTEN_ELEMENTWISE, Count
+from headcount.bench.counting.result import Count
+from headcount.formulas.ledger import WRITTEN_ELEMENTWISE
 
 FORWARD, BACKWARD = "one forward pass", "a forward and a backward pass"
 FORMULA = "by closed forms that equal the count of the built models"

@@ -10,8 +10,8 @@ from itertools import zip_longest
 from math import prod
 
 from headcount.bench.contractions.module_tree import folded, ranges
-from headcount.bench.counting.result import WRITTEN_ELEMENTWISE, Count, bytes_of_element
-from headcount.formulas.ledger import MAC_KINDS, Entry, divide
+from headcount.bench.counting.result import Count, bytes_of_element
+from headcount.formulas.ledger import WRITTEN_ELEMENTWISE, Entry, divide
 from headcount.models.configs.numbers import parse_amount
 
 CHANGED, ADDED, REMOVED = "changed", "added", "removed"
@@ -80,8 +80,7 @@ def natural(path: str) -> list[tuple[bool, int, str]]:
 
 def contractions(count: Count) -> list[tuple[str, Entry]]:
     """Return each entry of a contraction, those written elementwise too, with its quantity: MACS or ELEMENTWISE."""
-    kinds = (*MAC_KINDS, WRITTEN_ELEMENTWISE)
-    found = [(MACS, entry) for entry in count.ledger if entry.kind in kinds]
+    found = [(MACS, entry) for entry in count.products]
     if not count.included:
         found += [(ELEMENTWISE, entry) for entry in count.elementwise if entry.kind == WRITTEN_ELEMENTWISE]
     return found

@@ -5,9 +5,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from headcount.bench.counting.result import WRITTEN_ELEMENTWISE, Count
+from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError, excerpt, read_file, unique_keys
 from headcount.bench.snapshot.difference import LIMITED, natural
+from headcount.formulas.ledger import WRITTEN_ELEMENTWISE
 
 LOCK_VERSION = 4
 """Schema version of a lock."""

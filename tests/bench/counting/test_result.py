@@ -9,6 +9,7 @@ from torch import nn
 
 import headcount as hc
 from headcount.bench.case import Case
+from headcount.bench.contractions import module_tree
 from headcount.bench.counting.count import count as count_target
 from headcount.bench.counting.result import Count
 from headcount.bench.counting.tools import read
@@ -48,6 +49,17 @@ def attend(query, keys):
     return nn.functional.scaled_dot_product_attention(query, keys, keys, is_causal=True)
 
 
+class Gated(nn.Module):
+    """A product of two tensors that a module inside writes elementwise and sums, beside a linear layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.out, self.inner = nn.Linear(11, 3), module(lambda a, b: (a[:, None] * b).sum(-1))
+
+    def forward(self, x):
+        return self.out(x).sum() + self.inner(x, x).sum()
+
+
 layer = nn.TransformerEncoderLayer(12, 2, 17, batch_first=True)
 COUNTS = {
     "linear": lambda: hc.count(nn.Linear(11, 13), X),
@@ -59,6 +71,9 @@ COUNTS = {
     "causal": lambda: hc.count(module(attend), torch.ones(2, 3, 7, 5), torch.ones(2, 3, 7, 5)),
     "elementwise": lambda: hc.count(module(lambda a, b: (a * b).sum(-1) + a.square().sum()), X, X),
     "included": lambda: hc.count(module(lambda a, b: (a * b).sum(-1)), X, X, elementwise="include"),
+    "included inside": lambda: hc.count(Gated(), X, elementwise="include"),
+    "included gradients": lambda: hc.count(Gated(), X, elementwise="include", backward=True),
+    "reported inside": lambda: hc.count(Gated(), X),
     "function": lambda: hc.count(lambda x: layer(x), torch.ones(3, 5, 12)),
     "nothing": lambda: hc.count(nn.Identity(), X),
     "quantised": lambda: hc.count(module(lambda a: a.to(torch.float8_e4m3fn).float() @ a.T), X),
@@ -75,6 +90,19 @@ def test_count_is_read_as_it_was_written(name):
     again = Count.from_json(data)
     assert again == count and again.to_json() == count.to_json()
     assert (again.trace is None) and str(again) == str(count)
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_every_sum_of_a_count_is_its_macs(name):
+    count = COUNTS[name]()
+    products, modules = count.to_dataframe(), count.to_dataframe("modules")
+    root = module_tree.table(count, [], None).rows[0]
+    sums = [count.by_module()[""], sum(count.by_kind().values()), products["macs"].sum(), count.flops // 2]
+    assert {count.macs} == {*sums, 0 if count.macs == 0 else modules["macs"].iloc[0], root.macs or 0}
+    assert count.macs == 0 or round(products["share"].sum(), 9) == root.share == 100
+    written = 7 * 7 * 11 if "inside" in name else 0
+    assert count.with_elementwise - count.dispatched >= written
+    assert name != "included inside" or count.macs == 7 * 11 * 3 + written == count.by_module()["inner"] + 7 * 11 * 3
 
 
 def test_count_of_another_process_has_no_run():

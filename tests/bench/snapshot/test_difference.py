@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 
 from headcount.bench.contractions.audit import UNKNOWN, AuditLine
 from headcount.bench.contractions.modules import ModuleRecord
-from headcount.bench.counting.result import WRITTEN_ELEMENTWISE, Count, Parameter
+from headcount.bench.counting.result import Count, Parameter
 from headcount.bench.result import columns_of
 from headcount.bench.snapshot import difference, file
 from headcount.bench.snapshot.difference import ELEMENTWISE, MACS, PARAMS, equal, summary
 from headcount.bench.snapshot.tables import COMPARED, LOCKED, LockedChange, LockedFact, tables
-from headcount.formulas.ledger import Entry, Ledger
+from headcount.formulas.ledger import WRITTEN_ELEMENTWISE, Entry, Ledger
 
 
 def linear(path, m, i, j, times=1, kind="linear"):
