@@ -70,11 +70,6 @@ class Plan:
         return self.pp * self.dp * self.cp * self.tp
 
     @property
-    def under_way(self) -> Size:
-        """Microbatches whose activations the first stage keeps at once."""
-        return min(self.pp, self.mb)
-
-    @property
     def generating(self) -> "Plan":
         """The plan of a model that generates: its one token of a sequence is whole, and ranks of tp share experts.
 

@@ -62,8 +62,9 @@ class RankCost:
     """MACs, memory and communication of each of ``ranks`` equal ranks for one microbatch.
 
     ``ledger``: its entries, with the gathered parameters that it computes with. ``again``: those whose forward pass the
-    backward pass runs again. ``held``: elements of its weights by part of the recipe, as ZeRO divides them. ``layers``:
-    the first layer of a pipeline stage of the class and the one after its last; None without a pipeline.
+    backward pass runs again. ``held``: elements of its weights by part of the recipe, as ZeRO divides them. ``place``:
+    the stages before the first one of the class; ``layers``: its first layer and the one after its last, None without a
+    pipeline.
     """
 
     stage: str
@@ -73,7 +74,17 @@ class RankCost:
     again: Ledger
     transfers: tuple[Transfer, ...]
     held: Mapping[str, Size]
+    place: int = 0
     layers: tuple[int, int] | None = None
+
+    @property
+    def under_way(self) -> Size:
+        """Microbatches whose activations the first stage of the class keeps at once.
+
+        Each stage runs a forward and a backward pass in turn (1F1B, arXiv 2104.04473, section 2.2): a stage has begun
+        as many as there are stages from it to the last.
+        """
+        return min(self.plan.pp - self.place, self.plan.mb)
 
     @property
     def step_macs(self) -> Size:
@@ -191,6 +202,7 @@ class _Part:
 
     stage: str
     number: int
+    place: int
     layers: tuple[int, int] | None
     whole: Ledger
     own: Ledger
@@ -214,7 +226,7 @@ class Ranks:
 
     def __init__(self, form: Ledger) -> None:
         self._form, self._is_layer = form, repeated_layers(form)
-        self._stages: dict[tuple, list[tuple[str, int, Ledger, tuple[int, int] | None]]] = {}
+        self._stages: dict[tuple, list[tuple[str, int, int, Ledger, tuple[int, int] | None]]] = {}
         self._parts: dict[Plan, list[_Part]] = {}
 
     def costs(self, plan: Plan) -> tuple[RankCost, ...]:
@@ -230,7 +242,7 @@ class Ranks:
             if stages not in self._stages:
                 self._stages[stages] = _stage_ledgers(self._form, plan)
             found = []
-            for stage, number, whole, layers in self._stages[stages]:
+            for stage, number, place, whole, layers in self._stages[stages]:
                 blocks = _blocks(whole, plan)
                 own = Ledger(tuple(_on_rank(entry, plan, blocks) for entry in whole))
                 again = own.select(lambda entry: self._is_layer(entry.path))
@@ -238,7 +250,7 @@ class Ranks:
                 # gathered weights are used by both passes, and activations between blocks are stored
                 run = (one for one in moved if one.phase == "forward" and one.axis in ("tp", "cp", "ep"))
                 moved_again = tuple(replace(one, phase="backward") for one in run if self._is_layer(one.path))
-                found.append(_Part(stage, number, layers, whole, own, again, blocks, moved, moved_again))
+                found.append(_Part(stage, number, place, layers, whole, own, again, blocks, moved, moved_again))
             self._parts[degrees] = found
         return self._parts[degrees]
 
@@ -252,7 +264,7 @@ class Ranks:
         if plan.recompute == "full":
             again, sent = part.again, (*sent, *part.moved_again)
         ranks = part.number * divide(plan.ranks, plan.pp)
-        return RankCost(part.stage, ranks, plan, part.own, again, sent, held, part.layers)
+        return RankCost(part.stage, ranks, plan, part.own, again, sent, held, part.place, part.layers)
 
 
 WHOLE, DIVIDED, DISPATCHED, SHARED = "whole", "divided", "dispatched", "shared"
@@ -444,10 +456,10 @@ def _refuse(plan: Plan, axes: Sequence[str], letter: str, size: int) -> None:
     raise PlanError(f"{words} does not divide {letter} = {size:,}; nearest that fit: {', '.join(map(str, near))}")
 
 
-def _stage_ledgers(form: Ledger, plan: Plan) -> list[tuple[str, int, Ledger, tuple[int, int] | None]]:
-    """Return name, number, entries and layers, of one stage, of each class of equal pipeline stages, in order."""
+def _stage_ledgers(form: Ledger, plan: Plan) -> list[tuple[str, int, int, Ledger, tuple[int, int] | None]]:
+    """Return name and number of each class of equal pipeline stages, and place, entries and layers of its first one."""
     if plan.pp == 1:
-        return [("all", 1, form, None)]
+        return [("all", 1, 0, form, None)]
     runs = [(entry, match) for entry in form if (match := _LAYERS.search(entry.path))]
     if not runs:
         raise PlanError(f"pp={plan.pp}: the model has no layers")
@@ -467,8 +479,8 @@ def _stage_ledgers(form: Ledger, plan: Plan) -> list[tuple[str, int, Ledger, tup
         name = {0: "first", plan.pp - 1: "last"}.get(stage, "middle")
         layers = _layers_of(runs, start, stop)
         part = ledger(*[before] * (name == "first"), layers, *[behind] * (name == "last"))
-        found.setdefault(repr((name, part)), []).append((name, part, (start, stop)))
-    return [(name, len(equal), part, own) for equal in found.values() for name, part, own in equal[:1]]
+        found.setdefault(repr((name, part)), []).append((name, stage, part, (start, stop)))
+    return [(name, len(equal), place, part, own) for equal in found.values() for name, place, part, own in equal[:1]]
 
 
 def _even_stages(number: int, stages: int) -> list[int]:

@@ -147,7 +147,7 @@ class Demand:
             states = {}
             for name, size in RECIPES[self.given.optimizer].items():
                 states[name] = size * cost.held[name if name in OPTIMIZER_PARTS else "optimizer"]
-            yield self._whole(cost, states, cost.plan.under_way * cost.activation_elements())
+            yield self._whole(cost, states, cost.under_way * cost.activation_elements())
 
     def _of_generation(self, plan: Plan) -> Iterator[dict[str, int]]:
         """Yield the parts of a model that generates, or of a forward pass, for each class of equal ranks.

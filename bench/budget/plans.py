@@ -125,7 +125,7 @@ class RankSums:
         if key not in self._elements:
             self._ledgers.append(cost.ledger)
             self._elements[key] = cost.activation_elements()
-        kept = cost.plan.under_way * self._elements[key]
+        kept = cost.under_way * self._elements[key]
         if cost.plan.zero == 3:
             if id(cost.ledger) not in self._gathered:
                 self._gathered[id(cost.ledger)] = cost.gathered_params()
@@ -193,8 +193,8 @@ def result(
         "each stage.",
         load().statement(card),
         "Held: weights, gradients and AdamW's states in mixed precision, 16 bytes a parameter where nothing is "
-        f"divided, the weights that fsdp gathers at once, and {kept}, for as many microbatches as there are stages; "
-        "with recompute=full the inputs of layers, and the results of one.",
+        f"divided, the weights that fsdp gathers at once, and {kept}, for as many microbatches as there are stages "
+        "from the rank's own to the last; with recompute=full the inputs of layers, and the results of one.",
         "No other plan is better than a row in one cost or in time without being worse in another. Rows whose costs "
         f"are all within {min_distance:.0%} of one another are printed once (--min-distance 0 for all). headcount fit "
         "--train takes each plan as printed, with --between-nodes and --ranks-per-node as here; count and latency "

@@ -120,7 +120,7 @@ def tables(
         elif count:
             row = replace(row, verdict=EQUAL if is_file else verdict(cost, count, training))
             if saved and count.columns:
-                saved_bytes = plan.under_way * count.columns["saved_bytes"]
+                saved_bytes = cost.under_way * count.columns["saved_bytes"]
                 row = replace(row, saved_by=COUNTED, saved_bytes=saved_bytes)
         rows.append(row)
         moved += transfer_rows(cost.transfers, element_bytes.__getitem__, cost.stage)
@@ -152,7 +152,8 @@ def _counted_note(training: bool) -> str:
 
 def _notes(case: Case, element_bytes: Mapping[str, int], saved: bool) -> list[str]:
     recipe = ", ".join(f"{name} {size}" for name, size in STATE_BYTES.items())
-    number = (case.plan or Plan()).mb
+    plan = case.plan or Plan()
+    number = plan.mb
     notes = [
         f"Input of a rank and microbatch: {describe_input(case.lengths)}. A step is forward and backward of "
         f"{'one microbatch' if number == 1 else f'{number:,} microbatches'}; gradients are summed once a step.",
@@ -164,6 +165,11 @@ def _notes(case: Case, element_bytes: Mapping[str, int], saved: bool) -> list[st
         notes.append(
             f"Saved activations by {COUNTED}: storage that autograd keeps of the reference implementation, attention's "
             f"probabilities included; by {CLOSED_FORM}: the result of each operation once, without these."
+        )
+    if saved and plan.pp > 1 and number > 1:
+        notes.append(
+            "A stage keeps those of as many microbatches as there are stages from it to the last: it runs a forward "
+            "and a backward pass in turn (1F1B). Of equal stages the row is the first."
         )
     return notes
 
@@ -215,7 +221,7 @@ def _closed_form(preset: str, cost: RankCost, cache: Size | None, element_bytes:
         sent_bytes=cost.sent_bytes("forward", element_bytes=element_bytes),
         step_sent_bytes=cost.plan.mb * cost.sent_bytes("forward", "backward", element_bytes=element_bytes),
         sync_bytes=cost.sent_bytes("sync", element_bytes=element_bytes),
-        saved_bytes=cost.plan.under_way * cost.activation_elements() * element_bytes[PARAMETER],
+        saved_bytes=cost.under_way * cost.activation_elements() * element_bytes[PARAMETER],
         saved_by=CLOSED_FORM,
         collectives=", ".join(f"{number} {kind} {axis}" for (kind, axis), number in numbers.items()),
         verdict=NOT_COUNTED,

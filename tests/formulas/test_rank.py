@@ -548,3 +548,23 @@ def test_unfitting_plan_raises(form, text, message):
 @pytest.mark.parametrize("text", ["dp=1", "tp=8,cp=2:ring,pp=7+14x8+7,sp,fsdp:keep", "tp=2,ep=2:replicated,mb=3"])
 def test_plan_text_round_trips(text):
     assert parse(str(parse(text))) == parse(text)
+
+
+@pytest.mark.parametrize("mb", [1, 2, 3, 5, 12])
+@pytest.mark.parametrize("stages", ["4", "1+1+2+1", "2+1+1+1"])
+def test_stages_keep_the_microbatches_of_one_forward_one_backward(stages, mb):
+    """The schedule is run: a stage begins as many microbatches as it may, and each backward pass frees one."""
+    pp = 4
+    kept = [0] * pp
+    for stage in range(pp):
+        # forward passes before the first backward pass, then one of each in turn
+        order = "F" * min(pp - stage - 1, mb)
+        order += "FB" * (mb - len(order)) + "B" * len(order)
+        held = 0
+        for one in order:
+            held += 1 if one == "F" else -1
+            kept[stage] = max(kept[stage], held)
+    costs = rank_costs(llama(), parse(f"pp={stages},mb={mb}"))
+    places = [cost.place for cost in costs]
+    assert [cost.under_way for cost in costs] == [kept[place] for place in places]
+    assert places[0] == 0 and costs[-1].stage == "last" and places[-1] == pp - 1
