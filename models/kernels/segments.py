@@ -42,15 +42,40 @@ def sort_rows(indices: Int[Tensor, "*tokens top_k"], num_experts: int) -> tuple[
 
 def make_segments(indices: Int[Tensor, "batch tgt top_k"], num_experts: int) -> Segments:
     """Return the rows of each expert, in the order of the tokens."""
-    experts = indices.flatten()
-    order = torch.sort(experts.to(smallest_integer(num_experts)), stable=True).indices
-    sizes = torch.bincount(experts, minlength=num_experts).tolist()
-    return Segments(order.split(sizes), (order // indices.shape[-1]).split(sizes))
+    order, ends = sort_rows(indices, num_experts)
+    bounds = ends[:-1].tolist()
+    return Segments(order.tensor_split(bounds), (order // indices.shape[-1]).tensor_split(bounds))
 
 
-def _sums(x: Tensor, num_tokens: int, width: int) -> Tensor:
-    """Return zeros to add K addends into, in float32 or wider."""
-    return x.new_zeros(num_tokens, width, dtype=torch.promote_types(x.dtype, torch.float32))
+def _spread(x: Tensor, weight: Tensor, bias: Tensor | None, segments: Segments) -> Tensor:
+    """Return x_n W_e + b_e as row (n, k), for the expert e of slot k of token n."""
+    out = x.new_empty(sum(rows.numel() for rows in segments.rows), weight.shape[-1])
+    for e, rows, tokens in segments.filled():
+        x_e = x.index_select(0, tokens)
+        out.index_copy_(0, rows, x_e @ weight[e] if bias is None else torch.addmm(bias[e], x_e, weight[e]))
+    return out
+
+
+def _collect(x: Tensor, gates: Tensor | None, weight: Tensor, num_tokens: int, segments: Segments) -> Tensor:
+    """Return for each token the sum over its K rows of g x W_e, added in float32 or wider; without ``gates`` g is 1."""
+    out = x.new_zeros(num_tokens, weight.shape[-1], dtype=torch.promote_types(x.dtype, torch.float32))
+    for e, rows, tokens in segments.filled():
+        x_e = x.index_select(0, rows)
+        if gates is not None:
+            x_e.mul_(gates.index_select(0, rows)[:, None])
+        out.index_add_(0, tokens, (x_e @ weight[e]).to(out.dtype))
+    return out.to(x.dtype)
+
+
+def _weight_grad(like: Tensor, of_tokens: Tensor, of_rows: Tensor, segments: Segments) -> Tensor:
+    """Return for each expert the sum of the outer products of its rows with their tokens, zeros where it has no row.
+
+    ``like`` (E, in, out) has the layout of the result; tokens (N, in or out), rows (N*K, out or in).
+    """
+    grad = torch.zeros_like(like)
+    for e, rows, tokens in segments.filled():
+        torch.mm(of_tokens.index_select(0, tokens).t(), of_rows.index_select(0, rows), out=grad[e])
+    return grad
 
 
 class SpreadSegments(torch.autograd.Function):
@@ -63,29 +88,17 @@ class SpreadSegments(torch.autograd.Function):
     def forward(ctx, x, weight, bias, segments):
         ctx.save_for_backward(x, weight)
         ctx.segments = segments
-        out = x.new_empty(sum(rows.numel() for rows in segments.rows), weight.shape[-1])
-        for e, rows, tokens in segments.filled():
-            x_e = x.index_select(0, tokens)
-            out.index_copy_(0, rows, x_e @ weight[e] if bias is None else torch.addmm(bias[e], x_e, weight[e]))
-        return out
+        return _spread(x, weight, bias, segments)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad):
-        x, weight = ctx.saved_tensors
+        (x, weight), segments = ctx.saved_tensors, ctx.segments
         wants_x, wants_weight, wants_bias, _ = ctx.needs_input_grad
-        dx = _sums(x, *x.shape) if wants_x else None
-        dw = torch.zeros_like(weight) if wants_weight else None
-        db = weight.new_zeros(weight.shape[0], weight.shape[2]) if wants_bias else None
-        for e, rows, tokens in ctx.segments.filled():
-            grad_e = grad.index_select(0, rows)
-            if wants_x:
-                dx.index_add_(0, tokens, (grad_e @ weight[e].t()).to(dx.dtype))
-            if wants_weight:
-                torch.mm(x.index_select(0, tokens).t(), grad_e, out=dw[e])
-            if wants_bias:
-                torch.sum(grad_e, 0, out=db[e])
-        return None if dx is None else dx.to(x.dtype), dw, db, None
+        dx = _collect(grad, None, weight.mT, len(x), segments) if wants_x else None
+        dw = _weight_grad(weight, x, grad, segments) if wants_weight else None
+        db = torch.stack([grad.index_select(0, rows).sum(0) for rows in segments.rows]) if wants_bias else None
+        return dx, dw, db, None
 
 
 class CollectSegments(torch.autograd.Function):
@@ -98,28 +111,13 @@ class CollectSegments(torch.autograd.Function):
     def forward(ctx, x, gates, weight, num_tokens, segments):
         ctx.save_for_backward(x, gates, weight)
         ctx.segments = segments
-        out = _sums(x, num_tokens, weight.shape[-1])
-        for e, rows, tokens in segments.filled():
-            gated = x.index_select(0, rows).mul_(gates.index_select(0, rows)[:, None])
-            out.index_add_(0, tokens, (gated @ weight[e]).to(out.dtype))
-        return out.to(x.dtype)
+        return _collect(x, gates, weight, num_tokens, segments)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad):
         x, gates, weight = ctx.saved_tensors
-        wants_x, wants_gates, wants_weight, _, _ = ctx.needs_input_grad
-        # every row belongs to one expert, so that every one of these is written
-        dx = torch.empty_like(x) if wants_x else None
-        dgates = torch.empty_like(gates) if wants_gates else None
-        dw = torch.zeros_like(weight) if wants_weight else None
-        for e, rows, tokens in ctx.segments.filled():
-            grad_e, x_e, gates_e = (t.index_select(0, i) for t, i in ((grad, tokens), (x, rows), (gates, rows)))
-            back = grad_e @ weight[e].t()
-            if wants_gates:
-                dgates.index_copy_(0, rows, (back * x_e).sum(-1))
-            if wants_x:
-                dx.index_copy_(0, rows, back.mul_(gates_e[:, None]))
-            if wants_weight:
-                torch.mm(x_e.mul_(gates_e[:, None]).t(), grad_e, out=dw[e])
-        return dx, dgates, dw, None, None
+        back, dw = _spread(grad, weight.mT, None, ctx.segments), None
+        if ctx.needs_input_grad[2]:
+            dw = _weight_grad(weight.mT, grad, x * gates[:, None], ctx.segments).mT
+        return back * gates[:, None], (back * x).sum(-1), dw, None, None

@@ -10,6 +10,7 @@ from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
 from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
 from headcount.models.kernels import grouped
+from headcount.models.kernels.segments import CollectSegments, make_segments
 from headcount.models.moe_ffn import MixtureFeedForward
 from tests.cases import MODEL_FIELDS, features, padding, randomise
 from tests.models.test_attention_layers import outcome
@@ -60,6 +61,13 @@ def test_grouped_matches_reference(name, by_grouped_mm, monkeypatch):
     expected, found = (outcome(layer, [features(2, 7, config.d_model)]) for layer in layers)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, **dict(rtol=1e-4, atol=2e-5) if by_grouped_mm else {})
+
+
+def test_rows_of_a_token_are_summed_in_float32():
+    """In bfloat16 1 and each of eight times 2^-9 would be 1 again."""
+    rows, one = torch.tensor([[1.0]] + [[2.0**-9]] * 8).bfloat16(), torch.ones(9).bfloat16()
+    segments = make_segments(torch.arange(9).view(1, 1, 9), 9)
+    assert CollectSegments.apply(rows, one, one.view(9, 1, 1), 1, segments).item() == 1 + 2.0**-6
 
 
 @pytest.mark.parametrize("case", WITH_EXPERTS)
