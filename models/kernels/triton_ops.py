@@ -88,30 +88,32 @@ def route(x: Tensor, w: Tensor, top_k: int, gates: str) -> tuple[Tensor, Tensor,
     ids n*K + k in the order of their experts and where each expert's rows end; logits (N, E).
     """
     (num_tokens, d_model), num_experts = x.shape, w.shape[0]
-    launch = configure("route", E=num_experts)
-    num_blocks = cdiv(num_tokens, launch.blocks["BM"])
     x, w = x.contiguous(), w.contiguous()
     weights, experts, order, ends, logits = _route_shapes(x, w, top_k, gates)
-    alone = num_blocks == 1
-    ranks, counts = torch.empty_like(experts), experts.new_empty(num_blocks, num_experts)
-    places = (order, ends) if alone else (ranks, counts)
-    start(
-        "route", (num_blocks,), launch,
-        x, w, weights, experts, *places, logits, num_tokens, d_model, x.stride(0),
-        ALONE=alone, E=num_experts, K=top_k, RENORMALISE=gates != Gates.RELEASED,
+    _start_router(
+        "route", configure("route", E=num_experts), (x, w, weights, experts), experts[None], order, ends,
+        (logits, num_tokens, d_model, x.stride(0)), E=num_experts, RENORMALISE=gates != Gates.RELEASED,
     )  # fmt: skip
-    if not alone:
-        _place(experts[None], ranks, counts, order, ends, launch.blocks["BM"])
     return weights, experts, order, ends, logits
 
 
-def _place(experts: Tensor, ranks: Tensor, counts: Tensor, order: Tensor, ends: Tensor, block: int) -> None:
-    """Write ``order`` and ``ends`` of experts (groups, n, K), given their ranks in a block and the blocks' counts."""
-    (num_blocks, num_experts), (groups, group_len, top_k) = counts.shape, experts.shape
-    start(
-        "place", (num_blocks,), configure("place"), experts, ranks, counts, order, ends,
-        num_blocks, group_len, num_blocks // groups, E=num_experts, K=top_k, BM=block,
-    )  # fmt: skip
+def _start_router(name, launch, before, experts, order, ends, after, **constants):
+    """Start a router, and order the rows of each expert of a group of tokens, unless ``order`` is empty.
+
+    The kernel writes ``experts`` (groups, n, K); its other arguments come ``before`` and ``after`` the places of rows.
+    """
+    (groups, group_len, top_k), num_experts, block = experts.shape, constants["E"], launch.blocks["BM"]
+    per_group = cdiv(group_len, block)
+    num_blocks = groups * per_group
+    ranks, counts = torch.empty_like(experts), experts.new_empty(num_blocks, num_experts)
+    alone = per_group == 1 and order.numel() > 0
+    places = (order, ends) if alone else (ranks, counts)
+    start(name, (num_blocks,), launch, *before, *places, *after, ALONE=alone, K=top_k, **constants)
+    if order.numel() and not alone:
+        start(
+            "place", (num_blocks,), configure("place"), experts, ranks, counts, order, ends,
+            num_blocks, group_len, per_group, E=num_experts, K=top_k, BM=block,
+        )  # fmt: skip
 
 
 def _head_shapes(x, num_shared, num_routed, top_k):
@@ -127,20 +129,12 @@ def _head_shapes(x, num_shared, num_routed, top_k):
 
 
 def _select_heads(name, operands, results, rest, num_shared, num_routed, **constants):
-    """Start a router of heads, which writes ``results``, and place the rows of each (sequence, routed head)."""
+    """Start a router of heads, which writes ``results``, and order the rows of each (sequence, routed head)."""
     heads, gates, order, ends = results
-    batch_size, length, top_k = heads.shape
-    launch = configure(name)
-    per_sequence = cdiv(length, launch.blocks["BM"])
-    ranks, counts = torch.empty_like(heads), heads.new_empty(batch_size * per_sequence, num_routed)
-    alone = per_sequence == 1 and order.numel() > 0
-    places = (order, ends) if alone else (ranks, counts)
-    start(
-        name, (batch_size * per_sequence,), launch, *operands, heads, gates, *places, length, per_sequence, *rest,
-        ALONE=alone, S=num_shared, E=num_routed, K=top_k, **constants,
-    )  # fmt: skip
-    if order.numel() and not alone:
-        _place(heads, ranks, counts, order, ends, launch.blocks["BM"])
+    length, launch = heads.shape[1], configure(name)
+    after = length, cdiv(length, launch.blocks["BM"]), *rest
+    before = *operands, heads, gates
+    _start_router(name, launch, before, heads, order, ends, after, S=num_shared, E=num_routed, **constants)
 
 
 def _head_route_shapes(x, w, shared, groups, num_shared, top_k, released):
