@@ -5,7 +5,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -47,46 +47,27 @@ class DeviceLost(Exception):
 class TimedImpl(timing.TimedCall):
     """An implementation of a case: its correctness check and its samples.
 
-    ``run`` is None where it is not timed, for ``status``. ``has_same_bits``: whether a second run gave the same bits.
-    ``checked_in``: the case that ``checked`` is of, where that is an earlier one. ``kernels``: the time of each kernel
-    of one call, where it was profiled.
+    ``run`` is None where it is not timed, for ``status``. Fields of its record: ``checked`` has those of its check, and
+    ``measured`` those of its calls, which are recorded where it is timed.
     """
 
     case: TimingCase
     spec: ImplSpec
     status: str = TIMED
     run: Run | None = None
-    impl_used: str | None = None
-    largest_share: float | None = None
-    checked: correctness.CheckResult | None = None
-    checked_in: str | None = None
-    peak_memory: int | None = None
-    replay_error: float | None = None
-    has_same_bits: bool | None = None
-    kernels: list[dict[str, Any]] | None = None
+    checked: dict[str, Any] = field(default_factory=dict)
+    measured: dict[str, Any] = field(default_factory=dict)
 
-    def record(self, peaks: Peaks | None, blocks: int, environ: Environment) -> LatencyRecord:
-        """Return the record of this implementation, without ratios; without ``peaks`` it has no bound."""
-        case, spec, run = self.case, self.spec, self.run
+    def record(self, peaks: Peaks | None, blocks: int, environ: Environment, **found: Any) -> LatencyRecord:
+        """Return the record of this implementation with the fields ``found``, without ratios; without ``peaks`` it has
+        no bound."""
+        case, spec = self.case, self.spec
         needed, executed = work(case, spec.needed), work(case, spec.executed)
         least_bytes = needed.elements * case.element_bytes
-        found: dict[str, Any] = {}
-        if self.checked:
-            choices = self.checked.choices
-            found |= {"checked_in": self.checked_in, "backends": list(self.checked.backends)}
-            found["choices"] = choices if choices["tokens"] else None
-            if not self.checked.wrong:
-                found |= {"error": self.checked.error, "bound": self.checked.bound}
-        if run:
-            found |= self.samples() | {
-                "calls_per_block": self.calls,
-                "replay_error": self.replay_error,
-                "sets": self.sets,
-                "rotated_bytes": run.set_bytes * min(self.calls, self.sets),
-                "peak_memory_bytes": self.peak_memory,
-                "has_same_bits": self.has_same_bits,
-                "kernels": self.kernels,
-            }
+        if self.run:
+            rotated_bytes = self.run.set_bytes * min(self.calls, self.sets)
+            found |= {"calls_per_block": self.calls, "sets": self.sets, "rotated_bytes": rotated_bytes}
+            found |= self.measured | self.samples()
         return LatencyRecord(
             cell=case.key,
             **{name: getattr(case, name) for name in CASE_FIELDS},
@@ -95,8 +76,6 @@ class TimedImpl(timing.TimedCall):
             layer=spec.name,
             role=spec.role,
             implementation=spec.impl,
-            implementation_used=self.impl_used,
-            largest_share=self.largest_share,
             status=self.status,
             macs=needed.macs,
             least_bytes=least_bytes,
@@ -106,6 +85,7 @@ class TimedImpl(timing.TimedCall):
             environment=environ,
             roofline_ms=peaks and 1000 * bound_s(needed.macs, least_bytes, peaks),
             peaks=peaks and asdict(peaks),
+            **self.checked,
             **found,
         )
 
@@ -182,7 +162,7 @@ def measure_case(
                 _check_again(impl)
     ends.append(time.perf_counter())
     case_s = dict(zip(STEPS[bool(blocks)], (end - start for start, end in pairwise(ends)), strict=True))
-    rows = [replace(impl.record(peaks, blocks, environ), case_s=case_s) for impl in impls]
+    rows = [impl.record(peaks, blocks, environ, case_s=case_s) for impl in impls]
     return add_ratios(rows, control.record(peaks, blocks, environ)) if control else rows
 
 
@@ -191,7 +171,7 @@ def _profile(impls: Sequence[TimedImpl]) -> None:
     timed = [impl for impl in impls if impl.run]
     subjects = sorted((impl for impl in timed if impl.spec.role == "subject"), key=TimedImpl.median_s)
     for impl in (*subjects[:1], *(impl for impl in timed if impl.spec.role in PROFILED_ROLES)):
-        impl.kernels = profile_kernels(impl.call, impl.case.device)
+        impl.measured["kernels"] = profile_kernels(impl.call, impl.case.device)
 
 
 def profile_kernels(call: Callable[[int], object], device: str) -> list[dict[str, Any]] | None:
@@ -225,7 +205,7 @@ def _check_again(impl: TimedImpl) -> None:
     impl.status = AGREES
     try:
         once, again = (tensors(impl.call(0)) for _ in range(2))
-        impl.has_same_bits = all(map(torch.equal, once, again))
+        impl.measured["has_same_bits"] = all(map(torch.equal, once, again))
         if impl.case.device == "cuda" and not _is_replayed(impl, timing.capture(impl.call, 1, impl.sets)):
             impl.status = "wrong: a replay on other inputs is not right"
     except timing.NotCaptured as reason:
@@ -243,21 +223,27 @@ def prepare(case: TimingCase, spec: ImplSpec, tensors: CaseTensors, shared: Shar
             # freed memory holds NaN, so that what an implementation does not write is NaN
             torch.full((POISON_BYTES // 4,), math.nan, device=case.device)
         if spec.role in ROLES:
-            impl.largest_share = tensors.largest_share
+            impl.checked["largest_share"] = tensors.largest_share
         run = make_run(case, spec, tensors)
-        checked_in, checked = shared.check(run)
+        checked_in, found = shared.check(run)
         # the check is short; whether the call fits into memory shows only at full size
-        impl.peak_memory = _peak_memory(run, case.device)
+        peak_memory = _peak_memory(run, case.device)
     except Exception as error:
         impl.fail(error)
         return impl
-    impl.impl_used, impl.checked = run.impl_used(), checked
-    impl.checked_in = checked_in if checked_in != case.key else None
-    if checked.wrong:
-        impl.status = checked.wrong
-    else:
-        impl.run, impl.call, impl.sets = run, run.call, run.sets
-        impl.least_calls = _least_calls(run, impl.peak_memory or 0, case.device)
+    impl.checked |= {
+        "implementation_used": run.impl_used(),
+        "checked_in": checked_in if checked_in != case.key else None,
+        "backends": list(found.backends),
+        "choices": found.choices if found.choices["tokens"] else None,
+    }
+    if found.wrong:
+        impl.status = found.wrong
+        return impl
+    impl.checked |= {"error": found.error, "bound": found.bound}
+    impl.measured["peak_memory_bytes"] = peak_memory
+    impl.run, impl.call, impl.sets = run, run.call, run.sets
+    impl.least_calls = _least_calls(run, peak_memory or 0, case.device)
     return impl
 
 
@@ -269,7 +255,7 @@ def _least_calls(run: Run, peak_memory: int, device: str) -> int:
     if device != "cuda":
         return 1
     cache = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
-    weights = sum(parameter.numel() * parameter.element_size() for parameter in run.module.parameters())
+    weights = sum(parameter.nbytes for parameter in run.module.parameters())
     return max(1, min(run.sets, math.ceil((L2_SHARE * cache - weights - peak_memory) / run.set_bytes)))
 
 
@@ -294,9 +280,7 @@ def _time_together(impls: list[TimedImpl], *, device: str, **how: Any) -> TimedI
     # a failed capture ends all later ones of the process
     impls = sorted(impls, key=lambda impl: impl.spec.role == "subject")
     while left := [impl for impl in impls if impl.run]:
-        for impl in left:
-            impl.wall_s, impl.gpu_s = [], []
-        control = replace(left[0], wall_s=[], gpu_s=[])
+        control = replace(left[0], measured=dict(left[0].measured))
         try:
             timing.interleave([left[0], control, *left[1:]], device=device, **how)
             return control
@@ -306,7 +290,7 @@ def _time_together(impls: list[TimedImpl], *, device: str, **how: Any) -> TimedI
             together = timing.format_status(failed.__cause__) == timing.OUT_OF_MEMORY
             if together:
                 # without the largest the others may fit
-                impl = max(left, key=lambda impl: impl.peak_memory or 0)
+                impl = max(left, key=lambda impl: impl.measured["peak_memory_bytes"] or 0)
             impl.fail(failed.__cause__)
             if together:
                 impl.status = f"{timing.OUT_OF_MEMORY} together with the other implementations"
@@ -318,13 +302,13 @@ def _time_together(impls: list[TimedImpl], *, device: str, **how: Any) -> TimedI
 
 def _is_replayed(impl: TimedImpl, graph: timing.Capture) -> bool:
     """Record the error of a replay on other inputs, and return whether it is allowed; NaN is not."""
-    impl.replay_error = correctness.replay_error(impl.run, graph)
-    return impl.replay_error <= correctness.replay_bound(impl.case, impl.checked.bound)
+    error = impl.measured["replay_error"] = correctness.replay_error(impl.run, graph)
+    return error <= correctness.replay_bound(impl.case, impl.checked["bound"])
 
 
 def _check_replay(impl: TimedImpl) -> None:
     if not _is_replayed(impl, impl.graph):
-        raise RuntimeError(f"a replay on other inputs is off by {impl.replay_error:.1e}")
+        raise RuntimeError(f"a replay on other inputs is off by {impl.measured['replay_error']:.1e}")
 
 
 def add_ratios(rows: Sequence[LatencyRecord], control: LatencyRecord) -> list[LatencyRecord]:

@@ -30,7 +30,7 @@ def time_targets(
         finally:
             # an error may be of a target that ran the code of another
             check_module_names([target.spec for target in targets])
-        control = replace(calls[0], wall_s=[], gpu_s=[])
+        control = replace(calls[0])
         try:
             interleave([*calls, control], blocks=blocks, device=device)
         except ImplFailed as failed:

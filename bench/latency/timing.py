@@ -136,7 +136,8 @@ def interleave(
 
 
 def _prepare(impl: TimedCall, device: str, warm_up_s: float) -> None:
-    """Warm up, and set the number of calls of a block."""
+    """Warm up, set the number of calls of a block, and leave out the samples of an earlier time."""
+    impl.wall_s, impl.gpu_s = [], []
     # the first call compiles, loads modules and selects kernels
     impl.call(0)
     synchronize(device)

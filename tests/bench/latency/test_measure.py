@@ -78,6 +78,14 @@ def test_gpu_timing_by_graph_or_events(which, cuda):
     assert cuda.current is cuda.main
 
 
+def test_control_has_a_replay_error_of_its_own(cuda, monkeypatch):
+    """It has the run of the first implementation, and is captured after it."""
+    errors = iter((1e-5, 1e-4))
+    monkeypatch.setattr(correctness, "replay_error", lambda run, captured: next(errors))
+    (record,) = on_gpu("dense").values()
+    assert record.replay_error == 1e-5
+
+
 @pytest.mark.parametrize("which", ["forward", "both", "decode"])
 def test_kernels_of_fastest_and_dense_are_recorded(which, layers):
     found = measure_layer(which=which, dtype="float32").values()
