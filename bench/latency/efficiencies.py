@@ -93,16 +93,6 @@ class ConstantRow(Row):
     failures: Sequence[str] = ()
 
 
-UNITS = {
-    model.LAUNCH: "us a launch",
-    model.ROUND: "us a round of an attention core, heads of 128",
-    model.ROUND_BACKWARD: "us a round of its backward pass, heads of 128",
-    model.SORT_CALL: "us a sort or top-k",
-    model.SORT: "us for 1,000 sorted elements",
-    model.TOP_K: "us for 1,000 rows of a top-k",
-}
-
-
 def key_of(record: records.LatencyRecord) -> str:
     """Return the words of a measurement."""
     words = record.layer, record.implementation, record.seq_len, record.batch_size, record.dtype, record.which
@@ -115,14 +105,14 @@ def stored_rows(folder: Path) -> tuple[list[MeasuredRow], dict[str, str]]:
     newest: dict[str, records.LatencyRecord] = {}
     cells: dict[str, set[str]] = defaultdict(set)
     unused: dict[str, str] = {}
-    for record in _timed(folder):
+    # the first one of a key is the newest
+    for record in sorted(_timed(folder), key=lambda record: record.environment["time"], reverse=True):
         key = key_of(record)
         if record.implementation in UNLISTED or record.timed_by != records.GRAPH:
             unused[key] = UNLISTED.get(record.implementation, "not timed by a CUDA graph")
             continue
         cells[key].add(record.cell)
-        if key not in newest or newest[key].environment["time"] < record.environment["time"]:
-            newest[key] = record
+        newest.setdefault(key, record)
     rows = [MeasuredRow(key, one, 1000 * median_ms(one), frozenset(cells[key])) for key, one in newest.items()]
     return rows, {key: reason for key, reason in unused.items() if key not in newest}
 
@@ -194,11 +184,16 @@ def fit(rows: Sequence[MeasuredRow]) -> dict[str, float]:
     sums = [_sums(row) for row in rows]
     names = sorted(set().union(*sums))
     amounts = np.array([[own.get(name, 0.0) / row.us for name in names] for own, row in zip(sums, rows, strict=True)])
-    worst, best = model.EFFICIENCY
-    bounds = np.array([model.PRICES.get(name, (1 / best, 1 / worst)) for name in names])
-    found = _least_absolute(amounts, np.ones(len(rows)), *bounds.T)
+    low, high, _ = zip(*map(_constant, names), strict=True)
+    found = _least_absolute(amounts, np.ones(len(rows)), np.array(low), np.array(high))
     values = zip(names, map(float, found), strict=True)
     return {name: round(value if name in model.PRICES else 1 / value, 4) for name, value in values}
+
+
+def _constant(name: str) -> tuple[float, float, str]:
+    """Return the bounds of what is fitted for a constant, an efficiency's reciprocal or a price, and its unit."""
+    worst, best = model.EFFICIENCY
+    return model.PRICES.get(name, (1 / best, 1 / worst, "of the peak"))
 
 
 def _sums(row: MeasuredRow) -> dict[str, float]:
@@ -297,7 +292,7 @@ def stored_file() -> Path:
 
 def constants(values: Mapping[str, float]) -> Table[ConstantRow]:
     """Return the constants as a table."""
-    rows = [ConstantRow(name, value, UNITS.get(name, "of the peak")) for name, value in values.items()]
+    rows = [ConstantRow(name, value, _constant(name)[2]) for name, value in values.items()]
     return Table("constants", "Constants", columns_of(ConstantRow), rows)
 
 

@@ -30,16 +30,14 @@ WIDTHS = (64, 128, 256, 512)
 runs products and a softmax."""
 LAUNCH, ROUND, ROUND_BACKWARD, SORT_CALL = "launch", "round", "round_backward", "sort_call"
 PRICES = {
-    LAUNCH: (0.5, 5.0),
-    ROUND: (0.0, 3.0),
-    ROUND_BACKWARD: (0.0, 10.0),
-    SORT_CALL: (0.0, 20.0),
-    SORT: (0.0, 20.0),
-    TOP_K: (0.0, 20.0),
+    LAUNCH: (0.5, 5.0, "us a launch"),
+    ROUND: (0.0, 3.0, "us a round of an attention core, heads of 128"),
+    ROUND_BACKWARD: (0.0, 10.0, "us a round of its backward pass, heads of 128"),
+    SORT_CALL: (0.0, 20.0, "us a sort or top-k"),
+    SORT: (0.0, 20.0, "us for 1,000 sorted elements"),
+    TOP_K: (0.0, 20.0, "us for 1,000 rows of a top-k"),
 }
-"""Constants in microseconds, with their bounds in a fit: of a launch, a round of programs with heads of ROUND_WIDTH,
-forward and backward, a sort or top-k, 1,000 elements that are sorted, and 1,000 rows whose largest are selected. All
-others are efficiencies."""
+"""Constants in microseconds, with their bounds in a fit and their units. All others are efficiencies."""
 ROUND_WIDTH = 128
 """The width of a head whose rounds have the price; others have their share of it."""
 EFFICIENCY = (0.1, 1.0)
