@@ -95,7 +95,7 @@ class CaseTensors:
             first = layer.make_cache(*how)
             for stored in (first.key, first.value):
                 stored.copy_(torch.randn(stored.shape, generator=generator))
-            sets = max(2, min(MOST_SETS, math.ceil(ROTATED_BYTES[device] / cache_bytes(first))))
+            sets = max(2, min(MOST_SETS, math.ceil(ROTATED_BYTES[device] / (first.key.nbytes + first.value.nbytes))))
             self.memo[key] = [first, *(layer.make_cache(*how) for _ in range(sets - 1))]
             for number, cache in enumerate(self.memo[key][1:], 1):
                 # the same tokens at other positions, without another draw
@@ -152,11 +152,6 @@ class CaseTensors:
         x = self.inputs[0]
         angles = torch.arange(x.shape[1] * x.shape[2], device=x.device, dtype=torch.float64)
         return torch.cos(angles).view(1, *x.shape[1:]).expand(x.shape).to(x.dtype).contiguous()
-
-
-def cache_bytes(cache: KeyValueCache) -> int:
-    """Return the bytes of a key-value cache."""
-    return sum(stored.numel() * stored.element_size() for stored in (cache.key, cache.value))
 
 
 @torch.no_grad()

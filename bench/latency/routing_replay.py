@@ -94,6 +94,4 @@ def trace_routing(module: nn.Module, run: Callable[[], Any]) -> tuple[Any, list[
 
 def backend_of(args: Sequence[Any], kwargs: dict[str, Any]) -> str:
     """Return the kernel that torch selects for a call of the fused core."""
-    number = int(torch._fused_sdp_choice(*args, **kwargs))
-    names = {int(value): name for name, value in torch.nn.attention.SDPBackend.__members__.items()}
-    return names.get(number, str(number)).lower()
+    return torch.nn.attention.SDPBackend(torch._fused_sdp_choice(*args, **kwargs)).name.lower()

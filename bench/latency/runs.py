@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headcount.bench.latency.case_tensors import CaseTensors, cache_bytes
+from headcount.bench.latency.case_tensors import CaseTensors
 from headcount.bench.latency.implementations import ImplSpec
 from headcount.bench.latency.timing_cases import TimingCase
 
@@ -24,7 +24,7 @@ class Run:
         self.module = shared.module(spec.config, spec.impl)
         self.inputs = shared.inputs
         self.sets = len(self.inputs)
-        self.set_bytes = sum(t.numel() * t.element_size() for t in tensors(self.inputs[0]))
+        self.set_bytes = sum(t.nbytes for t in tensors(self.inputs[0]))
         self.parameters = [p for p in self.module.parameters() if p.requires_grad]
 
     def call(self, i: int) -> Any:
@@ -69,7 +69,7 @@ class DecodeRun(Run):
         super().__init__(case, spec, shared)
         self.caches = shared.caches(self.module)
         self.sets = len(self.caches)
-        self.set_bytes = cache_bytes(self.caches[0])
+        self.set_bytes = self.caches[0].key.nbytes + self.caches[0].value.nbytes
 
     def call(self, i: int) -> Tensor:
         """Return the output of the new tokens."""
