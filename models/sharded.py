@@ -154,6 +154,16 @@ def _projections(config: AttentionConfig | LlamaConfig, sequence: bool, *, local
     return inward | outward
 
 
+def divide(
+    model: "Llama | Stage", mesh: DeviceMesh, sequence: bool = False, weights: bool = False, keep: bool = False
+) -> None:
+    """Divide a model over the axes of ``mesh``: its products over tp, and where ``weights`` its weights over dp."""
+    if mesh["tp"].size() > 1:
+        divide_model(model, mesh["tp"], sequence)
+    if weights:
+        divide_weights(model, mesh["dp"], keep)
+
+
 def divide_model(model: "Llama | Stage", mesh: DeviceMesh, sequence: bool = False) -> None:
     """Divide heads, feed-forward widths and vocabulary over ``mesh``; ``sequence``: norms and residuals by tokens.
 

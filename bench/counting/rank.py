@@ -156,10 +156,7 @@ def _stage(built: Built, cost: RankCost) -> Built:
 def _divide_by_plan(plan: Plan, module: nn.Module) -> nn.Module:
     axes = {"pp": plan.pp, "dp": plan.dp, "tp": plan.tp}
     mesh = init_device_mesh("cpu", tuple(axes.values()), mesh_dim_names=tuple(axes))
-    if plan.tp > 1:
-        sharded.divide_model(module, mesh["tp"], plan.sp)
-    if plan.zero == 3:
-        sharded.divide_weights(module, mesh["dp"], plan.keep)
+    sharded.divide(module, mesh, plan.sp, plan.zero == 3, plan.keep)
     return module
 
 

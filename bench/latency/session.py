@@ -5,7 +5,6 @@ import json
 import math
 import sys
 import time
-import timeit
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from headcount.bench.env import environment
 from headcount.bench.latency import measure, table, timing
 from headcount.bench.latency.case_tensors import DTYPES
 from headcount.bench.latency.roofline import Peaks
-from headcount.bench.latency.timing import elapsed_s, format_status, is_lost
+from headcount.bench.latency.timing import elapsed_s, format_status, is_lost, wall_s
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.bench.output.files import ensure_dir, write
 from headcount.bench.records import Environment, LatencyRecord
@@ -218,7 +217,7 @@ def measure_peaks(device: str, dtype: torch.dtype) -> Peaks:
         while time.perf_counter() - started < WARM_UP_S:
             torch.mm(a, b)
             torch.cuda.synchronize()
-    size = source.numel() * source.element_size()
+    size = source.nbytes
     product_s, copy_s = _best_s(lambda: torch.mm(a, b), device), _best_s(lambda: target.copy_(source), device)
     read_s = _best_s(lambda: source.sum(), device) if device == "cuda" else math.inf
     how = f"{side}^3 product, {copied} bytes read and written, best of {ROUNDS[device]}"
@@ -228,6 +227,4 @@ def measure_peaks(device: str, dtype: torch.dtype) -> Peaks:
 def _best_s(call: Callable[[], object], device: str) -> float:
     """Return the seconds of the fastest round: between events on a GPU, else by the host's clock."""
     call()
-    if device == "cuda":
-        return min(elapsed_s(call) for _ in range(ROUNDS[device]))
-    return min(timeit.repeat(call, number=1, repeat=ROUNDS[device]))
+    return min(elapsed_s(call) if device == "cuda" else wall_s(call, device) for _ in range(ROUNDS[device]))

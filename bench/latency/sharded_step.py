@@ -26,7 +26,7 @@ from torch.distributed.tensor.experimental import implicit_replication
 from headcount.bench.case import Case
 from headcount.bench.column import plural
 from headcount.bench.latency.correctness import relative_error
-from headcount.bench.latency.timing import synchronize
+from headcount.bench.latency.timing import wall_s
 from headcount.formulas.plan import Plan
 from headcount.models import sharded
 from headcount.models.build import build, example_inputs, make_module
@@ -78,10 +78,7 @@ class ShardedStep:
         """Return the divided model in ``dtype``; rank 0 sends the ``weights`` of the whole model, others have none."""
         with torch.device("meta"):
             model = make_module(self.case.config).to(dtype)
-        if self.plan.tp > 1:
-            sharded.divide_model(model, self.mesh["tp"], self.plan.sp)
-        if self.plan.zero:
-            sharded.divide_weights(model, self.mesh["dp"])
+        sharded.divide(model, self.mesh, self.plan.sp, self.plan.zero == 3)
         model.to_empty(device=self.device)
         set_model_state_dict(model, weights, options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True))
         return model.eval()
@@ -151,11 +148,8 @@ class ShardedStep:
         for step in range(-WARM_UPS, steps):
             model.zero_grad()
             dist.barrier()
-            synchronize(self.device)
-            started = time.perf_counter()
-            self.run(model, tokens)
-            synchronize(self.device)
-            own += [time.perf_counter() - started] if step >= 0 else []
+            took = wall_s(lambda: self.run(model, tokens), self.device)
+            own += [took] if step >= 0 else []
         by_rank = [None] * dist.get_world_size()
         dist.all_gather_object(by_rank, own)
         return by_rank

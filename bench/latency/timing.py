@@ -124,11 +124,11 @@ def interleave(
         # a new graph empties the memory cache, and the next eager calls allocate again
         for block in range(-1 if device == "cuda" else 0, blocks):
             for impl in impls if block % 2 == 0 else reversed(impls):
-                wall_s = [_wall(impl, device)] if block < wall_blocks else []
-                gpu_s = [_gpu(impl)] if device == "cuda" else []
+                wall = [wall_s(impl.run_block, device) / impl.calls] if block < wall_blocks else []
+                gpu = [_gpu(impl)] if device == "cuda" else []
                 if block >= 0:
-                    impl.wall_s += wall_s
-                    impl.gpu_s += gpu_s
+                    impl.wall_s += wall
+                    impl.gpu_s += gpu
             if block >= 0:
                 on_block(block)
     except Exception as error:
@@ -143,10 +143,7 @@ def _prepare(impl: TimedCall, device: str, warm_up_s: float) -> None:
     synchronize(device)
     took, started = [], time.perf_counter()
     while len(took) < 2 or time.perf_counter() - started < warm_up_s:
-        before = time.perf_counter()
-        impl.call(len(took) % impl.sets)
-        synchronize(device)
-        took.append(time.perf_counter() - before)
+        took.append(wall_s(lambda: impl.call(len(took) % impl.sets), device))
     per_call = median_high(took[-3:])
     calls = min(MOST_CALLS, round(BLOCK_S[device] / per_call)) if per_call > 0 else 1
     impl.calls = max(calls, impl.least_calls)
@@ -165,14 +162,6 @@ def _capture(impl: TimedCall) -> bool:
     once = elapsed_s(impl.graph.replay)
     impl.replays = max(1, math.ceil(BLOCK_S["cuda"] / once)) if once > 0 else 1
     return True
-
-
-def _wall(impl: TimedCall, device: str) -> float:
-    synchronize(device)
-    started = time.perf_counter()
-    impl.run_block()
-    synchronize(device)
-    return (time.perf_counter() - started) / impl.calls
 
 
 def _gpu(impl: TimedCall) -> float:
@@ -263,7 +252,16 @@ def _check_no_sync(call: Callable[[int], Any]) -> None:
         torch.cuda.set_sync_debug_mode(mode)
 
 
-def elapsed_s(run: Callable[[], None]) -> float:
+def wall_s(run: Callable[[], object], device: str) -> float:
+    """Return the seconds of ``run`` by the host's clock, from an idle device to an idle one."""
+    synchronize(device)
+    started = time.perf_counter()
+    run()
+    synchronize(device)
+    return time.perf_counter() - started
+
+
+def elapsed_s(run: Callable[[], object]) -> float:
     """Return the device seconds between two events around ``run``, which is queued before the first event."""
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     torch.cuda.synchronize()

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from headcount.bench.hardware import HARDWARE
 from headcount.bench.latency import ranks, sharded_step
 from headcount.bench.latency.__main__ import main
+from headcount.models import sharded
 
 # two ranks divide F, V and h into primes; rotary positions need an even width of a head
 SIZES = ["num_layers=1", "d_model=12", "d_ff=22", "vocab_size=34", "num_heads=2", "num_kv_heads=2"]
@@ -76,6 +77,14 @@ def test_one_process_has_a_utilization(single_rank, monkeypatch, capsys):
     (table,) = json.loads(capsys.readouterr().out)["tables"]
     (row,) = table["rows"]
     assert row["mfu"] == pytest.approx(row["macs"] / (row["slowest_ms"]["value"] / 1000 * 9.75e12))
+
+
+def test_fsdp_divides_weights(single_rank, monkeypatch, capsys):
+    meshes, divide = [], sharded.divide_weights
+    monkeypatch.setattr(sharded, "divide_weights", lambda *args: meshes.append(args[1]) or divide(*args))
+    assert main([*COMMAND, "--plan", "dp=1,fsdp"]) == 0
+    # in float64 to be checked, and to be timed
+    assert [mesh.mesh_dim_names for mesh in meshes] == [("dp",)] * 2
 
 
 def test_model_that_differs_is_not_timed(single_rank, monkeypatch, capsys):

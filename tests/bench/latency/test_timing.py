@@ -89,6 +89,13 @@ def test_gpu_time_excludes_launch(side):
     assert many.gpu_s == pytest.approx([600e-6] * 3)
 
 
+def test_wall_time_is_from_idle_device_to_idle_device(side):
+    run = on_device(side, 12).run_block
+    run()
+    # a launch of 20 us, twelve kernels of 50 us, and the wait for them, without what was launched before
+    assert timing.wall_s(run, "cuda") == pytest.approx(621e-6)
+
+
 @pytest.mark.parametrize("waits, wall_blocks", [(False, 3), (True, 5)], ids=["graphs", "one-without"])
 def test_wall_time_of_few_blocks_where_graphs_are_compared(waits, wall_blocks, side):
     impls = [on_device(side, 1), on_device(side, 2, waits)]
