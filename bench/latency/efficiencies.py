@@ -58,7 +58,7 @@ class MeasuredRow:
     record: records.LatencyRecord
     us: float
     cells: frozenset[str]
-    kernels: tuple[Kernel, ...] = ()
+    kernels: tuple[Kernel, ...]
 
     @property
     def is_fitted(self) -> bool:
@@ -101,7 +101,8 @@ def key_of(record: records.LatencyRecord) -> str:
 
 @cache
 def stored_rows(folder: Path) -> tuple[list[MeasuredRow], dict[str, str]]:
-    """Return the distinct rows of a folder that kernels are known for, and why each other one is not used, by key."""
+    """Return the distinct rows of a folder whose kernels a run on meta tensors gives, with those that are listed, and
+    why each other one is not used, by key."""
     newest: dict[str, records.LatencyRecord] = {}
     cells: dict[str, set[str]] = defaultdict(set)
     unused: dict[str, str] = {}
@@ -113,7 +114,11 @@ def stored_rows(folder: Path) -> tuple[list[MeasuredRow], dict[str, str]]:
             continue
         cells[key].add(record.cell)
         newest.setdefault(key, record)
-    rows = [MeasuredRow(key, one, 1000 * median_ms(one), frozenset(cells[key])) for key, one in newest.items()]
+    kernels = read_kernels(folder / KERNELS)
+    rows = []
+    for key, record in newest.items():
+        own = kernels.get((record.environment["commit"][:10], key), ())
+        rows.append(MeasuredRow(key, record, 1000 * median_ms(record), frozenset(cells[key]), tuple(own)))
     return rows, {key: reason for key, reason in unused.items() if key not in newest}
 
 
@@ -127,15 +132,8 @@ def _timed(folder: Path) -> Iterator[records.LatencyRecord]:
 def listed_rows(folder: Path) -> tuple[list[MeasuredRow], dict[str, str]]:
     """Return the rows that can be fitted and tested, with their kernels, and why each other one is not used."""
     rows, unused = stored_rows(folder)
-    kernels = read_kernels(folder / KERNELS)
-    found = []
-    for row in rows:
-        listed = kernels.get((row.record.environment["commit"][:10], row.key))
-        if listed:
-            found.append(replace(row, kernels=tuple(listed)))
-        else:
-            unused[row.key] = "its kernels are not listed"
-    return found, unused
+    unlisted = {row.key: "its kernels are not listed" for row in rows if not row.kernels}
+    return [row for row in rows if row.kernels], unused | unlisted
 
 
 def read_kernels(path: Path) -> dict[tuple[str, str], list[Kernel]]:
@@ -327,6 +325,5 @@ def command(args: argparse.Namespace, argv: Sequence[str] = ()) -> Result:
     if not args.check:
         write(path, text)
     notes = [f"{plural(len(fitted), 'row')} fitted; {plural(len(unused), 'row')} not used.", *missed(found)]
-    tested = evidence_table(found, notes)
     state = "stale" if is_stale else "as stored" if args.check else "written"
-    return Result([printed, tested], lambda: f"{plural(len(values), 'constant')}, {state}.")
+    return Result([printed, evidence_table(found, notes)], lambda: f"{plural(len(values), 'constant')}, {state}.")
