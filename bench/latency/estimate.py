@@ -1,24 +1,97 @@
-"""Estimate the time of a call on a card by arithmetic, without measuring: at least, and as expected.
+"""Estimate the time of a call by arithmetic, without measuring: the roofline bound on its work, and as expected.
 
-The kernels of a call are those of a run on meta tensors (bench.performance).
+The work is that of its ledger. The kernels of a call are those of a run on meta tensors (bench.performance). Imports no
+torch.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any
 
+from headcount.bench import accounts
 from headcount.bench.column import Column, macs_column, plural
 from headcount.bench.errors import excerpt
-from headcount.bench.hardware import Hardware
+from headcount.bench.hardware import Hardware, by_device
 from headcount.bench.latency import timing_cases
 from headcount.bench.latency.implementations import ImplSpec
-from headcount.bench.latency.roofline import Peaks, bound_s, work
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.bench.performance import model
 from headcount.bench.performance.kernel import UNLISTED, Kernel
+from headcount.bench.records import LatencyRecord
 from headcount.bench.result import Row, Table, columns_of, shown
+from headcount.formulas.backward import backward
+from headcount.formulas.decoding import reachable_params, step_elements
+from headcount.formulas.ledger import Ledger
+from headcount.models.configs.base import AttentionConfig, ModelConfig
 
 US = 1e-6
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """Peak rates, measured in this process.
+
+    ``macs_per_s``: multiply-accumulates per second of a large product. ``bytes_per_s``: of a copy.
+    ``read_bytes_per_s``: of a sum, which writes nothing; 0 where not measured.
+    """
+
+    macs_per_s: float
+    bytes_per_s: float
+    how: str
+    read_bytes_per_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Work:
+    """Work of a call: multiply-accumulates, and bytes that must be moved."""
+
+    macs: int
+    bytes: int
+
+
+@cache
+def work(case: TimingCase, config: AttentionConfig | ModelConfig) -> Work:
+    """Return the work of a call by the closed form of ``config``, the needed or the executed one of an implementation.
+
+    A decoded token projects its own key and value and reads the cached ones.
+    """
+    counted = case.at_lengths(config)
+    # input and output of a layer; the inputs of a model are tokens
+    activations = 2 * case.tokens * config.d_model if case.subject == "layer" else 0
+    if case.which == "decode":
+        step = accounts.step(counted, case.seq_len)
+        return Work(step.macs, case.element_bytes * (step_elements(step) + activations))
+    ledger = counted.ledger
+    trains = case.which == "both"
+    # each contraction once forward, twice backward (dX and dW)
+    macs = ledger.macs + (backward(ledger).macs if trains else 0)
+    return Work(macs, case.element_bytes * least_elements(ledger, activations, trains))
+
+
+def least_elements(ledger: Ledger, activations: int, trains: bool) -> int:
+    """Return the elements that any implementation moves: each used weight, input and output element once, in training
+    their gradients too. ``activations``: input and output elements together."""
+    weights = sum(reachable_params(entry) for entry in ledger)
+    return (1 + trains) * (weights + activations)
+
+
+def bound_s(macs: int, moved: int, peaks: Peaks) -> float:
+    """Return the roofline bound: the longer of the seconds for ``macs`` and for ``moved`` bytes."""
+    return max(macs / peaks.macs_per_s, moved / max(peaks.bytes_per_s, peaks.read_bytes_per_s))
+
+
+def bound_of_record(record: LatencyRecord) -> float | None:
+    """Return the roofline bound in milliseconds for a measured row on its own device, of the executed work where
+    recorded.
+
+    None without a data sheet of the device and its dtype, and for old rows without bytes.
+    """
+    hardware = by_device(record.environment["device"])
+    if hardware is None or record.dtype not in hardware.macs_per_s or record.least_bytes is None:
+        return None
+    macs, moved = record.executed_macs or record.macs, record.executed_bytes or record.least_bytes
+    return 1000 * model.least_s(moved, macs, hardware, record.dtype)
 
 
 @dataclass(frozen=True)
@@ -128,8 +201,8 @@ def kernels_of(case: TimingCase, spec: ImplSpec) -> tuple[list[Kernel], str]:
 def _row(case: TimingCase, spec: ImplSpec, hardware: Hardware) -> EstimateRow:
     done, (kernels, reason) = work(case, spec.executed), kernels_of(case, spec)
     if reason:
-        moved, launches, expected_us = done.elements * case.element_bytes, None, None
-        least_us = bound_s(done.macs, moved, Peaks.of(hardware, case.dtype)) / US
+        moved, launches, expected_us = done.bytes, None, None
+        least_us = model.least_s(moved, done.macs, hardware, case.dtype) / US
     else:
         moved = sum(kernel.times * kernel.bytes for kernel in kernels)
         launches = sum(kernel.times for kernel in kernels)

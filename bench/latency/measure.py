@@ -15,8 +15,8 @@ from torch.profiler import ProfilerActivity, profile, supported_activities
 
 from headcount.bench.latency import correctness, timing
 from headcount.bench.latency.case_tensors import CaseTensors
+from headcount.bench.latency.estimate import Peaks, bound_s, work
 from headcount.bench.latency.implementations import ImplSpec
-from headcount.bench.latency.roofline import Peaks, bound_s, work
 from headcount.bench.latency.runs import Run, make_run, tensors
 from headcount.bench.latency.statistics import TRUSTED_BLOCKS, Ratio, paired_ratio, quantile, verdict
 from headcount.bench.latency.timing_cases import TimingCase
@@ -63,7 +63,6 @@ class TimedImpl(timing.TimedCall):
         no bound."""
         case, spec = self.case, self.spec
         needed, executed = work(case, spec.needed), work(case, spec.executed)
-        least_bytes = needed.elements * case.element_bytes
         if self.run:
             rotated_bytes = self.run.set_bytes * min(self.calls, self.sets)
             found |= {"calls_per_block": self.calls, "sets": self.sets, "rotated_bytes": rotated_bytes}
@@ -78,12 +77,12 @@ class TimedImpl(timing.TimedCall):
             implementation=spec.impl,
             status=self.status,
             macs=needed.macs,
-            least_bytes=least_bytes,
+            least_bytes=needed.bytes,
             executed_macs=executed.macs,
-            executed_bytes=executed.elements * case.element_bytes,
+            executed_bytes=executed.bytes,
             smoke=blocks < TRUSTED_BLOCKS,
             environment=environ,
-            roofline_ms=peaks and 1000 * bound_s(needed.macs, least_bytes, peaks),
+            roofline_ms=peaks and 1000 * bound_s(needed.macs, needed.bytes, peaks),
             peaks=peaks and asdict(peaks),
             **self.checked,
             **found,
@@ -323,8 +322,7 @@ def add_ratios(rows: Sequence[LatencyRecord], control: LatencyRecord) -> list[La
     by_role = {row.role: row for row in slowest_first if row.role != "subject"}
     repeated = next(row for row in timed if (row.layer, row.implementation) == (control.layer, control.implementation))
     kinds = {WALL, control.common_timing(repeated)}
-    complete = [by for by in kinds if len(control.samples(by)) == len(control.samples())]
-    noises = {by: _ratio(control, repeated, by) for by in complete}
+    noises = {by: _ratio(control, repeated, by) for by in kinds if len(control.samples(by)) == len(control.samples())}
     return [replace(row, **_ratios(row, by_role, noises)) if row.wall_ms else row for row in rows]
 
 

@@ -18,7 +18,7 @@ from headcount.bench.column import escape_controls
 from headcount.bench.env import environment
 from headcount.bench.latency import measure, table, timing
 from headcount.bench.latency.case_tensors import DTYPES
-from headcount.bench.latency.roofline import Peaks
+from headcount.bench.latency.estimate import Peaks
 from headcount.bench.latency.timing import elapsed_s, format_status, is_lost, wall_s
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.bench.output.files import ensure_dir, write

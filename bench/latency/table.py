@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from headcount.bench.column import TONES, Column, plural
-from headcount.bench.latency import roofline, timing_cases
+from headcount.bench.latency import estimate, timing_cases
 from headcount.bench.latency.statistics import TRUSTED_BLOCKS, quantile
 from headcount.bench.records import AGREES, Environment, LatencyRecord
 from headcount.bench.result import Table
@@ -37,7 +37,7 @@ def _over_bound(record: LatencyRecord) -> float | None:
 
 
 def _over_estimate(record: LatencyRecord) -> float | None:
-    return _ratio(median_ms(record), roofline.bound_of_record(record))
+    return _ratio(median_ms(record), estimate.bound_of_record(record))
 
 
 def _peak_memory(record: LatencyRecord) -> int | None:
@@ -85,7 +85,7 @@ COLUMNS = (
     Column("over_bound", "time /\nbound", kind="fixed", digits=2, width=7, priority=3, value=_over_bound),
     Column(
         "estimate_ms", "estimate,\nno measure", "ms", kind="fixed", digits=4, width=10, priority=4,
-        value=roofline.bound_of_record,
+        value=estimate.bound_of_record,
     ),
     Column("over_estimate", "time /\nestimate", kind="fixed", digits=2, width=8, priority=5, value=_over_estimate),
     Column("tokens_per_s", "tokens/s", kind="int", width=11, priority=5, value=_tokens_per_s),

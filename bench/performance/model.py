@@ -126,7 +126,12 @@ def nearest(name: str, values: Mapping[str, float]) -> str:
 
 
 def _least_us(kernel: Kernel, hardware: Hardware, dtype: str) -> float:
-    return US * _longer(kernel.bytes / hardware.bytes_per_s, kernel.macs / hardware.macs_per_s[dtype])
+    return US * least_s(kernel.bytes, kernel.macs, hardware, dtype)
+
+
+def least_s(moved: Time, macs: Time, hardware: Hardware, dtype: str) -> Time:
+    """Return the longer of the seconds for ``moved`` bytes and for ``macs`` at the rates of a data sheet."""
+    return _longer(moved / hardware.bytes_per_s, macs / hardware.macs_per_s[dtype])
 
 
 def _longer(one: Time, other: Time) -> Time:

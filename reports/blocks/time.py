@@ -14,7 +14,7 @@ import headcount
 from headcount.bench import records
 from headcount.bench.column import INTERVAL, Column, plural
 from headcount.bench.hardware import HARDWARE
-from headcount.bench.latency import efficiencies, roofline, table
+from headcount.bench.latency import efficiencies, estimate, table
 from headcount.bench.latency.campaign import campaign_cases
 from headcount.bench.latency.implementations import layer_impls, model_impls
 from headcount.bench.latency.statistics import paired_ratio, quantile
@@ -395,7 +395,7 @@ def estimates(facts: Facts) -> str:
 
     def show(kind: str, found: Sequence[LatencyRecord]) -> list[str]:
         rows = [row for row in latency.headline_rows(found) if row.which == "forward" and row.wall_ms]
-        rows = [row for row in rows if roofline.bound_of_record(row) is not None]
+        rows = [row for row in rows if estimate.bound_of_record(row) is not None]
         device = found[0].environment["device"]
         repeated = _repeats([record for record in facts.latencies() if record.environment["device"] == device])
         again = [AGAIN_ABOUT, document.records(repeated, AGAIN)] if repeated else []

@@ -9,7 +9,7 @@ import pytest
 
 from headcount.bench import records
 from headcount.bench.latency import implementations
-from headcount.bench.latency.roofline import Peaks
+from headcount.bench.latency.estimate import Peaks
 from headcount.bench.targets.watched import WORKER
 from headcount.models.configs.make import make_config
 from tests.bench.latency import fake_cuda

@@ -209,7 +209,7 @@ class Generator(torch.Generator):
 
 def install(monkeypatch):
     """Replace torch.cuda by the device until the test ends."""
-    from headcount.bench.latency import implementations, measure, roofline, session, timing
+    from headcount.bench.latency import estimate, implementations, measure, session, timing
     from headcount.models.kernels import selection
 
     device = Device()
@@ -247,7 +247,7 @@ def install(monkeypatch):
     # Triton kernels need a real device
     monkeypatch.setattr(implementations, "missing_on", lambda impl, where: "a real device" if impl.package else None)
     monkeypatch.setattr(selection.Selectable, "is_available", lambda *_: False)
-    monkeypatch.setattr(session, "measure_peaks", lambda where, dtype: roofline.Peaks(4e14, 4e12, "invented", 4.4e12))
+    monkeypatch.setattr(session, "measure_peaks", lambda where, dtype: estimate.Peaks(4e14, 4e12, "invented", 4.4e12))
     monkeypatch.setattr(measure, "POISON_BYTES", 64)
     return device
 

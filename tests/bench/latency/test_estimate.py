@@ -5,7 +5,7 @@ import json
 import pytest
 
 from headcount.bench.hardware import HARDWARE, by_device
-from headcount.bench.latency import estimate, roofline
+from headcount.bench.latency import estimate
 from headcount.bench.latency.__main__ import main
 from headcount.bench.latency.timing_cases import TimingCase
 from tests.bench.latency.conftest import latency_record
@@ -78,7 +78,7 @@ def test_data_sheet_matches_whole_device_name(device, name):
 def test_estimate_of_record_uses_executed_work(executed, ms):
     work = dict.fromkeys(("executed_macs", "executed_bytes")) | {"macs": 494_750_000, "least_bytes": 5}
     work |= dict(zip(("executed_macs", "executed_bytes"), executed, strict=False))
-    assert roofline.bound_of_record(latency_record(**work)) == pytest.approx(ms / 1000)
+    assert estimate.bound_of_record(latency_record(**work)) == pytest.approx(ms / 1000)
 
 
 @pytest.mark.parametrize(("line", "named"), [

@@ -2,8 +2,8 @@
 
 import pytest
 
+from headcount.bench.latency.estimate import Peaks, bound_s, least_elements, work
 from headcount.bench.latency.implementations import ImplSpec
-from headcount.bench.latency.roofline import Peaks, bound_s, least_elements, work
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.formulas import moa
 from headcount.models.configs.make import make_config
@@ -36,7 +36,7 @@ def test_decode_step_work():
     assert found["mha"].macs == B * (4 * d * d + 2 * S * d) == 25_165_824
     # weights, S + 1 keys and values, and the token's input and output
     cache = 2 * B * (S + 1) * 128
-    assert found["mqa"].elements == 2 * d * 8 * 128 + 2 * d * 128 + cache + 2 * B * d
+    assert found["mqa"].bytes == 4 * (2 * d * 8 * 128 + 2 * d * 128 + cache + 2 * B * d)
     assert found["subject"].macs == found["mqa"].macs + B * d * 8
 
 
@@ -45,7 +45,7 @@ def test_packed_heads_work():
     dense, packed = (next(work(case, s.needed) for s in case.impls() if s.impl == impl) for impl in ("fused", "ragged"))
     # 16 of 32 heads save half of the queries, outputs and core
     assert dense.macs - packed.macs == 2 * 16 * 16 * (2 * 2048 * 64 + 2 * 16 * 64)
-    assert packed.elements == dense.elements
+    assert packed.bytes == dense.bytes
 
 
 @pytest.mark.parametrize("top_k", [3, 7])
