@@ -8,13 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headcount.bench.latency.timing_cases import ELEMENT_BYTES, ROTATED_BYTES, TimingCase, check_memory
+from headcount.bench.latency.timing_cases import ROTATED_BYTES, TimingCase, check_memory
 from headcount.models.build import build, example_inputs, tie_weights
 from headcount.models.cache import KeyValueCache
 from headcount.models.configs.base import AttentionConfig, ModelConfig
 
-DTYPES = {name: getattr(torch, name) for name in ELEMENT_BYTES}
-"""Torch dtypes by name."""
 SEED = 20221007
 LOGIT_MARGIN = 4.0
 """Difference between the logits of selected experts and of the others."""
@@ -35,7 +33,7 @@ class CaseTensors:
         Parameters that ``before``, the tensors of another case, has for configurations of this one are not drawn again.
         """
         self.case, self.config = case, config
-        self.dtype = DTYPES[case.dtype]
+        self.dtype = getattr(torch, case.dtype)
         self._states: dict[Config, Mapping[str, Tensor]] = {}
         if before and all(getattr(case, name) == getattr(before.case, name) for name in ("subject", "dtype", "device")):
             own = {spec.config for spec in case.impls()}
@@ -133,10 +131,9 @@ class CaseTensors:
         """
         case = self.case
         if case.subject == "model":
-            lengths = self.case.at_lengths(self.config).lengths
-            how = dict(device=case.device, dtype=self.dtype)
+            how = dict(lengths=case.at_lengths(self.config).lengths, device=case.device, dtype=self.dtype)
             seeds = range(SEED, SEED + MODEL_SETS)
-            return [tuple(example_inputs(self.config, lengths, **how, seed=seed).values()) for seed in seeds]
+            return [tuple(example_inputs(self.config, **how, seed=seed).values()) for seed in seeds]
         x = draw_features(case.batch_size, case.new_len, self.config.d_model, case.device)
         size = x.numel() * case.element_bytes
         wanted = MOST_SETS if case.which == "decode" else math.ceil(ROTATED_BYTES[case.device] / size)

@@ -1,6 +1,7 @@
 """Run timing cases one after another: store each as it finishes, skip what is stored, stop at a time limit."""
 
 import argparse
+import functools
 import json
 import math
 import sys
@@ -17,7 +18,6 @@ from headcount.bench import records
 from headcount.bench.column import escape_controls
 from headcount.bench.env import environment
 from headcount.bench.latency import measure, table, timing
-from headcount.bench.latency.case_tensors import DTYPES
 from headcount.bench.latency.estimate import Peaks
 from headcount.bench.latency.timing import elapsed_s, format_status, is_lost, wall_s
 from headcount.bench.latency.timing_cases import TimingCase
@@ -59,7 +59,7 @@ class TimingSession:
         # the case that left this process unfit for another one, and why
         self.unusable = ""
         self.environ, self.blocks = environ, blocks
-        self._peaks: dict[str, Peaks | None] = {}
+        self._peaks = functools.cache(measure_peaks_or_none)
         self._clock = Clock(environ["device_type"])
 
     def make_table(self, cases: Sequence[TimingCase]) -> Table[LatencyRecord]:
@@ -108,7 +108,7 @@ class TimingSession:
         try:
             if self.parent.get("step") == case.key:
                 raise RuntimeError(self.parent["reason"])
-            peaks = self.peaks_of(case.dtype, case.device) if blocks else None
+            peaks = self._peaks(case.device, case.dtype) if blocks else None
             found = measure.measure_case(
                 case, peaks, environ=self.environ, blocks=blocks, on_block=self._clock.sample, shared=self.shared
             )
@@ -126,16 +126,6 @@ class TimingSession:
         if self.parent and (lost or timing.capture_failures):
             reason = "the device is lost" if lost else f"a capture failed ({timing.capture_failures[0]})"
             self.unusable = f"{case.key}: {reason}"
-
-    def peaks_of(self, dtype: str, device: str) -> Peaks | None:
-        """Return the peaks of a type, measured once; None where that failed."""
-        if dtype not in self._peaks:
-            try:
-                self._peaks[dtype] = measure_peaks(device, DTYPES[dtype])
-            except RuntimeError as error:
-                print(f"no peak rates of {dtype}, so no roofline bounds: {format_status(error)}", file=sys.stderr)
-                self._peaks[dtype] = None
-        return self._peaks[dtype]
 
 
 def read_finished(path: Path | None) -> dict[str, list[LatencyRecord]]:
@@ -204,6 +194,15 @@ class Clock:
             "sm_clock_mhz": {"min": min(clocks.values()), "max": max(clocks.values())},
             "slow_blocks": [block for block, clock in clocks.items() if clock < slow],
         }
+
+
+def measure_peaks_or_none(device: str, dtype: str) -> Peaks | None:
+    """Return the peaks of a type by its name; None where that fails, with the reason on stderr."""
+    try:
+        return measure_peaks(device, getattr(torch, dtype))
+    except RuntimeError as error:
+        print(f"no peak rates of {dtype}, so no roofline bounds: {format_status(error)}", file=sys.stderr)
+        return None
 
 
 def measure_peaks(device: str, dtype: torch.dtype) -> Peaks:

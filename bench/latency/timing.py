@@ -47,14 +47,15 @@ def format_status(error: BaseException) -> str:
 
 
 class Capture:
-    """A graph of ``calls`` calls; ``output`` is the result of the last one, on input set ``last``."""
+    """A graph of several calls; ``output`` is the result of the last one, on input set ``last``."""
 
-    def __init__(self, graph: Any, calls: int, last: int, output: Any) -> None:
-        self.graph, self.calls, self.last, self.output = graph, calls, last, output
+    def __init__(self, graph: Any, last: int, output: Any) -> None:
+        self.graph, self.last, self.output = graph, last, output
 
-    def replay(self) -> None:
+    def replay(self, times: int = 1) -> None:
         """Run all calls again on the present values of their inputs."""
-        self.graph.replay()
+        for _ in range(times):
+            self.graph.replay()
 
 
 class NotCaptured(Exception):
@@ -167,12 +168,7 @@ def _capture(impl: TimedCall) -> bool:
 def _gpu(impl: TimedCall) -> float:
     if impl.graph is None:
         return elapsed_s(impl.run_block) / impl.calls
-
-    def replays() -> None:
-        for _ in range(impl.replays):
-            impl.graph.replay()
-
-    return elapsed_s(replays) / (impl.graph.calls * impl.replays)
+    return elapsed_s(lambda: impl.graph.replay(impl.replays)) / (impl.calls * impl.replays)
 
 
 def synchronize(device: str) -> None:
@@ -231,7 +227,7 @@ def capture(call: Callable[[int], Any], calls: int, sets: int) -> Capture:
         gc.enable()
         # a capture that fails at its end leaves its own stream current
         torch.cuda.set_stream(stream)
-    found = Capture(graph, calls, (calls - 1) % sets, output)
+    found = Capture(graph, (calls - 1) % sets, output)
     # the first launch uploads the graph
     found.replay()
     torch.cuda.synchronize()
