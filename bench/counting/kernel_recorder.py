@@ -6,7 +6,7 @@ take the path that they take on CUDA with Triton.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -280,11 +280,7 @@ def _as_on_cuda() -> Iterator[None]:
 @contextmanager
 def record_kernels() -> Iterator[KernelRecorder]:
     """Record the kernels of what runs on meta tensors inside the block."""
-    recorder = KernelRecorder()
-    with ExitStack() as stack:
-        stack.enter_context(_as_on_cuda())
-        stack.enter_context(recorder)
-        stack.enter_context(_Fused(recorder))
+    with _as_on_cuda(), KernelRecorder() as recorder, _Fused(recorder):
         yield recorder
 
 
@@ -340,33 +336,34 @@ def layer_kernels(
     config: Any, impl: str, shape: Sequence[int], src_len: int, dtype: torch.dtype, which: str
 ) -> list[Kernel]:
     """Return the kernels of a layer's pass over (B, T) tokens, and ``src_len`` keys where it decodes."""
-    how = {"device": "meta", "dtype": dtype}
-    module = build(config, impl=impl, **how)
-    trains = which == "both"
-    x = torch.empty(*shape, config.d_model, **how).requires_grad_(trains)
-    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    options = {}
-    if which == "decode":
-        options["cache"] = module.make_cache(shape[0], src_len, "meta", dtype)
-        options["cache"].length = src_len - 1
-    with torch.set_grad_enabled(trains), record_kernels() as recorder:
-        out = module(x, **options)
-        if trains:
-            torch.autograd.grad(out, [x, *parameters], torch.empty(out.shape, **how), allow_unused=True)
-    return fuse(recorder) if impl == COMPILED else recorder.kernels
+    x = torch.empty(*shape, config.d_model, device="meta", dtype=dtype).requires_grad_(which == "both")
+    return _pass_kernels(config, impl, [x], dtype, which, src_len=src_len)
 
 
 def model_kernels(
     config: Any, impl: str, lengths: Mapping[str, int], dtype: torch.dtype, which: str, loss: Callable
 ) -> list[Kernel]:
     """Return the kernels of a model's pass; ``loss`` is of its output and its last input."""
-    how = {"device": "meta", "dtype": dtype}
-    module = build(config, impl=impl, **how)
-    inputs = tuple(example_inputs(config, lengths, **how).values())
-    trains = which == "both"
+    inputs = example_inputs(config, lengths, device="meta", dtype=dtype).values()
+    return _pass_kernels(config, impl, [*inputs], dtype, which, loss)
+
+
+def _pass_kernels(
+    config: Any, impl: str, inputs: Sequence[Tensor], dtype: torch.dtype, which: str, loss: Callable | None = None,
+    src_len: int = 0,
+) -> list[Kernel]:  # fmt: skip
+    """Return the kernels of a pass; without ``loss`` the gradients are of the output, for ``inputs`` too."""
+    module = build(config, impl=impl, device="meta", dtype=dtype)
+    trains, options = which == "both", {}
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    if which == "decode":
+        options["cache"] = module.make_cache(len(inputs[0]), src_len, "meta", dtype)
+        options["cache"].length = src_len - 1
     with torch.set_grad_enabled(trains), record_kernels() as recorder:
-        out = module(*inputs)
-        if trains:
+        out = module(*inputs, **options)
+        if trains and loss:
             torch.autograd.grad(loss(out, inputs[-1]), parameters, allow_unused=True)
+        elif trains:
+            gradient = torch.empty(out.shape, device="meta", dtype=dtype)
+            torch.autograd.grad(out, [*inputs, *parameters], gradient, allow_unused=True)
     return fuse(recorder) if impl == COMPILED else recorder.kernels

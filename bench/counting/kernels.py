@@ -9,7 +9,7 @@ from headcount.bench.counting.kernel_recorder import record_kernels
 from headcount.bench.performance.kernel import Kernel
 from headcount.bench.targets.target import Target
 from headcount.bench.targets.user_code import UserCodeError, build_target, run_user_code
-from headcount.bench.trace.record import run_backward
+from headcount.bench.trace.record import run_pass
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,8 @@ def record_target(target: Target) -> Recorded:
     module, args, kwargs = run_user_code("moving the module to meta", lambda: on_meta(built.call))
 
     def run(training: bool) -> tuple[Kernel, ...]:
-        with torch.set_grad_enabled(training), record_kernels() as recorder:
-            out = module(*args, **kwargs)
-            if training:
-                run_backward(module, out)
+        with record_kernels() as recorder:
+            run_pass(module, args, kwargs, training)
         return tuple(recorder.kernels)
 
     forward = run_user_code("the run on meta tensors that its kernels are of", lambda: run(False))

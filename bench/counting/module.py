@@ -123,7 +123,7 @@ def _model(target: Target, built: Built, options: Mapping[str, Any]) -> Model:
         return _preset(target, built, options)
     call = built.call
     if target.device not in (None, META):
-        call = run_user_code(f"moving the module to {target.device}", lambda: _moved(call, target.device))
+        call = run_user_code(f"moving the module to {target.device}", lambda: move_call(call, target.device))
     own = "/".join(devices_of(call))
 
     def call_on(device: str) -> ModuleCall:
@@ -157,7 +157,8 @@ def _disagreement(target: Target, model: Model, found: Count) -> str | None:
     return difference(found, model.closed_form, model.closed_form.params)
 
 
-def _moved(call: ModuleCall, device: str | None) -> ModuleCall:
+def move_call(call: ModuleCall, device: str | None) -> ModuleCall:
+    """Return the call of a module with its weights and its inputs on ``device``."""
     module, *inputs = call
     return (module.to(device), *tree_map_only(Tensor, lambda tensor: tensor.to(device), inputs))
 

@@ -7,12 +7,13 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map_only
 
+from headcount.bench.counting.module import move_call
 from headcount.bench.env import device_name
 from headcount.bench.latency.timing import ImplFailed, TimedCall, interleave, side_stream
 from headcount.bench.targets.target import Target
 from headcount.bench.targets.user_code import Built, UserCodeError, build_that_runs, check_module_names, run_user_code
 from headcount.bench.trace.copies import as_leaf
-from headcount.bench.trace.record import run_backward
+from headcount.bench.trace.record import run_pass
 
 
 def time_targets(
@@ -44,19 +45,14 @@ def _make_call(target: Target, device: str, backward: bool, mode: str) -> TimedC
 
     def run(_: Target, built: Built) -> Callable[[int], Any]:
         def move() -> tuple[torch.nn.Module, tuple, dict[str, Any]]:
-            inputs = tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), (built.args, built.kwargs))
-            if backward:
-                inputs = tree_map_only(torch.Tensor, as_leaf, inputs)
-            return built.module.to(device).train(mode == "train"), *inputs
+            module, *inputs = move_call(built.call, device)
+            inputs = tree_map_only(torch.Tensor, as_leaf, inputs) if backward else inputs
+            return module.train(mode == "train"), *inputs
 
         module, args, kwargs = run_user_code(f"moving the model to {device}", move)
 
         def call(_: int) -> Any:
-            with torch.set_grad_enabled(backward):
-                out = module(*args, **kwargs)
-                if backward:
-                    run_backward(module, out)
-            return out
+            return run_pass(module, args, kwargs, backward)
 
         run_user_code("the first pass", lambda: call(0))
         return call

@@ -155,6 +155,15 @@ def _is_lazy(module: nn.Module) -> bool:
     return any(isinstance(tensor, UninitializedTensorMixin) for tensor in own)
 
 
+def run_pass(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], backward: bool) -> Any:
+    """Run a model and return its output; with ``backward`` also run backward from every output."""
+    with torch.set_grad_enabled(backward):
+        out = model(*args, **kwargs)
+        if backward:
+            run_backward(model, out)
+    return out
+
+
 def run_backward(model: nn.Module, out: Any, exclude: Callable[..., None] = lambda *_: None) -> None:
     """Run backward from every output and restore ``grad``. ``exclude`` is called with the outputs' gradients first."""
     outputs = [tensor for tensor in results_of(out) if tensor.requires_grad]
