@@ -14,8 +14,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from headcount.bench.latency.blocks import result_names, run_blocks, trace_blocks
-from headcount.bench.latency.routing_replay import MARGIN, RoutingReplay, trace_routing
+from headcount.bench.latency.replay import MARGIN, RoutingReplay, result_names, run_blocks, trace_blocks, trace_routing
 from headcount.bench.latency.runs import Run, tensors
 from headcount.bench.latency.timing import Capture
 from headcount.bench.latency.timing_cases import TimingCase

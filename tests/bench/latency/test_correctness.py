@@ -8,7 +8,7 @@ import torch
 from headcount.bench.latency import measure
 from headcount.bench.latency.case_tensors import CaseTensors
 from headcount.bench.latency.correctness import CorrectnessCheck, error_bound, relative_error, relative_errors
-from headcount.bench.latency.routing_replay import RoutingReplay, trace_routing
+from headcount.bench.latency.replay import RoutingReplay, trace_routing
 from headcount.bench.latency.runs import make_run
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.models.kernels import fused, grouped

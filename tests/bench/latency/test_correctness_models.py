@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from headcount.bench.latency import blocks, correctness
-from headcount.bench.latency.blocks import find_blocks
+from headcount.bench.latency import correctness, replay
 from headcount.bench.latency.case_tensors import CaseTensors
 from headcount.bench.latency.correctness import MIN_BOUND, CorrectnessCheck
 from headcount.bench.latency.implementations import ImplSpec
+from headcount.bench.latency.replay import find_blocks
 from headcount.bench.latency.runs import make_run
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.models.build import build
@@ -118,7 +118,7 @@ def test_blocks_of_every_model(name):
 
 @pytest.mark.parametrize("width", [355, 512, 1024])
 def test_drawn_gradients_do_not_cancel_over_tokens(width):
-    drawn = blocks._normals(torch.zeros(10, width))
+    drawn = replay._normals(torch.zeros(10, width))
     # the sum of ten independent rows is sqrt(10) times as long as one
     assert torch.linalg.vector_norm(drawn.sum(0)) > 2 * torch.linalg.vector_norm(drawn[0])
 
