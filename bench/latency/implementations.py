@@ -180,7 +180,8 @@ def _impl_names(config: AttentionConfig | type[AttentionConfig]) -> list[str]:
 def _resolve_impls(
     config: AttentionConfig, requested: Sequence[str] | None, device: str | None, tokens: int | None
 ) -> list[str]:
-    here = [impl for impl in config.implementations if device is None or missing_on(impl, device) is None]
+    lacks = {impl: device and missing_on(impl, device) for impl in config.implementations}
+    here = [impl for impl, lack in lacks.items() if not lack]
     if not requested:
         # gathering copies a matrix for each row: more of them than there are, with as many rows as experts
         return [
@@ -194,9 +195,8 @@ def _resolve_impls(
         raise UsageError(
             f"{config.variant} has no implementation {', '.join(requested)}; choose from {', '.join(known)}"
         )
-    for impl in config.implementations:
-        if impl.name in chosen and impl not in here:
-            lack = missing_on(impl, device)
+    for impl, lack in lacks.items():
+        if impl.name in chosen and lack:
             raise UsageError(f"implementation {impl.name} needs {lack}; choose from {', '.join(a.name for a in here)}")
     return chosen
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
+from itertools import chain, count
 
 import torch
 import torch.distributed as dist
@@ -195,9 +195,9 @@ class Watchdog(threading.Thread):
     def run(self) -> None:
         """Publish and read until the run has ended."""
         since: dict[tuple, float] = {}
-        beat = 0
-        while not self.ended.wait(POLL_S):
-            beat += 1
+        for beat in count(1):
+            if self.ended.wait(POLL_S):
+                return
             self._publish(beat)
             found = [tuple(map(int, value.split())) for value in self.store.multi_get(self.keys)]
             beats, started = zip(*found, strict=True)
