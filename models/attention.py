@@ -126,6 +126,19 @@ def zero_padding(x: Queries, padding_mask: QueryMask) -> Queries:
     return x if padding_mask is None else x.masked_fill(padding_mask[..., None], 0.0)
 
 
+def project_together(x: Queries, *projections: nn.Linear) -> tuple[Tensor, ...]:
+    """Return the outputs of ``projections`` for ``x``, columns of one product, as inference engines and fused layers
+    compute q, k and v.
+
+    Their weights are put together in each call, since every projection keeps parameters of its own.
+    """
+    weights, bias = [one.weight for one in projections], None
+    if any(one.bias is not None for one in projections):
+        zeros = (one.weight.new_zeros(len(one.weight)) for one in projections)
+        bias = torch.cat([zero if one.bias is None else one.bias for one, zero in zip(projections, zeros, strict=True)])
+    return F.linear(x, torch.cat(weights), bias).split([len(weight) for weight in weights], dim=-1)
+
+
 class Attention(Selectable):
     """An attention layer: a variant adds its projections, and a function for each implementation of its configuration.
 

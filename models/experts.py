@@ -66,6 +66,14 @@ def _gather(matrices: Tensor, chosen: Tensor) -> Tensor:
     return matrices.index_select(0, chosen) if matrices.is_contiguous() else matrices[chosen]
 
 
+def to_autocast_dtype(x: Float[Tensor, "*shape"] | None) -> Float[Tensor, "*shape"] | None:
+    """Return ``x`` in the dtype of autocast, which handles neither grouped products nor Triton kernels."""
+    # torch raises for meta, which has no autocast, and torch 2.11 cannot trace a test for it
+    if x is None or x.device.type == "meta" or not torch.is_autocast_enabled(x.device.type):
+        return x
+    return x.to(torch.get_autocast_dtype(x.device.type))
+
+
 def rows_per_chunk(rows: Float[Tensor, "rows 1 width"], gathered: int | Tensor) -> int | None:
     """Return the rows per chunk, so that ``gathered`` elements per row fill at most GATHERED_BYTES; None on meta."""
     # torch.compile traces no ContextVar

@@ -5,10 +5,9 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from headcount.models.attention import Attention, Inputs, attend, split_heads
+from headcount.models.attention import Attention, Inputs, attend, project_together, split_heads
 from headcount.models.configs.mha import MultiHeadAttentionConfig
 from headcount.models.kernels.fused import fused_attend
-from headcount.models.kernels.packed import project_together
 from headcount.models.rotary import rotate
 from headcount.models.shapes import Queries
 

@@ -7,11 +7,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from headcount.models.attention import Attention, Inputs, attend
+from headcount.models.attention import Attention, Inputs, attend, project_together
 from headcount.models.configs.moa import MixtureOfAttentionHeadsConfig
 from headcount.models.experts import ExpertLinear
 from headcount.models.kernels.fused import fused_attend
-from headcount.models.kernels.packed import project_together
 from headcount.models.losses import balance_and_z_loss
 from headcount.models.rotary import rotate
 from headcount.models.router import TopKRouter

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from headcount.models.attention import Inputs
-from headcount.models.kernels.autocast import to_autocast_dtype
+from headcount.models.experts import to_autocast_dtype
 from headcount.models.kernels.fused import fused_attend
 from headcount.models.moa import attend_slots
 from headcount.models.shapes import Queries

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from headcount.models.attention import Inputs
-from headcount.models.experts import ExpertLinear
-from headcount.models.kernels.autocast import to_autocast_dtype
+from headcount.models.experts import ExpertLinear, to_autocast_dtype
 from headcount.models.kernels.dense_all import add_selected_bias
 from headcount.models.kernels.fused import fused_attend
 from headcount.models.kernels.segments import CollectSegments, SpreadSegments, make_segments, sort_rows
@@ -144,8 +143,7 @@ class Plan(NamedTuple):
 def make_plan(indices: Int[Tensor, "batch tgt top_k"], order: Int[Tensor, "rows"], offsets: Tensor) -> Plan:
     """Return the plan of a routing whose rows have the ``order`` of their experts, which end at ``offsets``."""
     top_k, order = indices.shape[-1], order.long()
-    positions = torch.arange(order.numel(), device=order.device)
-    inverse = torch.empty_like(order).scatter(0, order, positions)
+    inverse = torch.empty_like(order).scatter(0, order, torch.arange(order.numel(), device=order.device))
     return Plan(order, inverse, order // top_k, indices, offsets, top_k)
 
 

@@ -10,8 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from headcount.models.attention import Inputs, attend
-from headcount.models.experts import ExpertLinear
-from headcount.models.kernels.autocast import to_autocast_dtype
+from headcount.models.experts import ExpertLinear, to_autocast_dtype
 from headcount.models.moa import attend_slots
 from headcount.models.shapes import Queries
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from headcount.models.attention import Inputs, hidden_keys, split_heads
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.moh import Router
-from headcount.models.kernels.autocast import to_autocast_dtype
+from headcount.models.experts import to_autocast_dtype
 from headcount.models.kernels.fused import attend_shared
 from headcount.models.kernels.segments import CollectSegments, Segments, SpreadSegments, make_segments, sort_rows
 from headcount.models.kernels.selection import log_once

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from headcount.models.attention import Inputs
 from headcount.models.configs.base import ConfigError
+from headcount.models.experts import to_autocast_dtype
 from headcount.models.kernels import triton_ops as ops
-from headcount.models.kernels.autocast import to_autocast_dtype
 from headcount.models.kernels.dense_all import add_bias, add_selected_bias, all_queries, sum_experts
 from headcount.models.kernels.fused import fused_attend
 from headcount.models.kernels.segments import sort_rows

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from headcount.models.attention import Inputs, split_heads
 from headcount.models.configs.moh import Gates, Router
+from headcount.models.experts import to_autocast_dtype
 from headcount.models.kernels import triton_ops as ops
-from headcount.models.kernels.autocast import to_autocast_dtype
 from headcount.models.kernels.fused import attend_shared
 from headcount.models.kernels.triton_configs import WIDEST_HEAD_OF_RAGGED
 from headcount.models.kernels.triton_moa import check_dtype, needs_gradient
