@@ -15,11 +15,11 @@ from headcount.models.configs.base import ConfigError
 from headcount.models.configs.moh import Router
 from headcount.models.experts import to_autocast_dtype
 from headcount.models.kernels.fused import attend_shared
-from headcount.models.kernels.segments import CollectSegments, Segments, SpreadSegments, make_segments, sort_rows
+from headcount.models.kernels.segments import CollectSegments, SpreadSegments, make_segments, sort_rows
 from headcount.models.kernels.selection import log_once
 from headcount.models.moh import fused, selected_heads
 from headcount.models.rotary import rotate
-from headcount.models.shapes import Queries
+from headcount.models.shapes import Queries, SelectedHeads
 
 
 def ragged(layer: nn.Module, inputs: Inputs) -> Queries:
@@ -81,7 +81,7 @@ def _packed_by_head(layer: nn.Module, inputs: Inputs) -> Queries:
             bias = None if bias is None else to_autocast_dtype(bias[width:].unflatten(0, (-1, head_dim)))
             query = SpreadSegments.apply(to_autocast_dtype(x.flatten(0, 1)), to_autocast_dtype(by_head), bias, segments)
             query = query.view(*routed.shape, head_dim)
-        out = _attend_by_head(layer, rotate(query, rotary).reshape(-1, head_dim), inputs, segments)
+        out = _attend_by_head(layer, rotate(query, rotary).reshape(-1, head_dim), inputs, routed - shared)
         outputs = to_autocast_dtype(layer.out_proj.weight[:, width:].t().unflatten(0, (-1, head_dim)))
         weights = gates[..., shared:].reshape(-1)
         sums = CollectSegments.apply(to_autocast_dtype(out), weights, outputs, x.shape[0] * x.shape[1], segments)
@@ -91,25 +91,24 @@ def _packed_by_head(layer: nn.Module, inputs: Inputs) -> Queries:
 
 
 def _attend_by_head(
-    layer: nn.Module, query: Float[Tensor, "rows head_dim"], inputs: Inputs, segments: Segments
+    layer: nn.Module, query: Float[Tensor, "rows head_dim"], inputs: Inputs, heads: SelectedHeads
 ) -> Float[Tensor, "rows head_dim"]:
-    """Attend from each routed head's rows to its keys, sequence by sequence; routed heads follow the shared ones."""
+    """Attend from the rows of each of the routed ``heads``, numbered from 0, of each sequence to its keys."""
     (x, key, value), config = inputs[:3], layer.config
-    tgt_len, group = x.shape[1], config.num_heads // config.num_kv_heads
+    (batch_size, tgt_len), num_heads = x.shape[:2], config.num_routed_heads
+    group = config.num_heads // config.num_kv_heads
     hidden = hidden_keys(tgt_len, key.shape[1], device=x.device, **inputs.masks)
-    visible = None if hidden is None else ~hidden.expand(key.shape[0], tgt_len, -1)
-    places, outs = [], []
-    for head, rows, tokens in segments.filled():
-        sizes = torch.bincount(tokens // tgt_len).tolist()
-        for b, (own, at) in enumerate(zip(rows.split(sizes), tokens.split(sizes), strict=True)):
-            if own.numel():
-                q = query.index_select(0, own)[None, None]
-                k, v = (t[b, :, (config.num_shared_heads + head) // group][None, None] for t in (key, value))
-                seen = None if visible is None else visible[b].index_select(0, at - b * tgt_len)
-                places.append(own)
-                outs.append(F.scaled_dot_product_attention(q, k, v, attn_mask=seen)[0, 0])
+    visible = None if hidden is None else ~hidden.expand(batch_size, tgt_len, -1)
+    first = num_heads * torch.arange(batch_size, device=x.device)[:, None, None]
+    segments, outs = make_segments(first + heads, batch_size * num_heads), []
+    for number, rows, tokens in segments.filled():
+        b, head = divmod(number, num_heads)
+        q = query.index_select(0, rows)[None, None]
+        k, v = (t[b, :, (config.num_shared_heads + head) // group][None, None] for t in (key, value))
+        seen = None if visible is None else visible[b].index_select(0, tokens - b * tgt_len)
+        outs.append(F.scaled_dot_product_attention(q, k, v, attn_mask=seen)[0, 0])
     # every row belongs to one head, so that the order is a permutation
-    return torch.cat(outs)[torch.argsort(torch.cat(places))]
+    return torch.cat(outs)[torch.argsort(torch.cat(segments.rows))]
 
 
 def _packed_on_device(layer: nn.Module, inputs: Inputs) -> Queries:

@@ -27,14 +27,11 @@ class Segments(NamedTuple):
                 yield expert, rows, tokens
 
 
-def smallest_integer(below: int) -> torch.dtype:
-    """Return the narrowest dtype for 0 to ``below`` - 1: a sort takes as many passes as its keys have bytes."""
-    return next(kind for kind in (torch.uint8, torch.int16, torch.int32) if below - 1 <= torch.iinfo(kind).max)
-
-
 def sort_rows(indices: Int[Tensor, "*tokens top_k"], num_experts: int) -> tuple[Int[Tensor, "rows"], Int[Tensor, "E"]]:
     """Return the rows in the order of their experts and the int32 end of each expert's rows, without host reads."""
-    experts, order = torch.sort(indices.flatten().to(smallest_integer(num_experts)), stable=True)
+    # in the narrowest dtype: a sort takes as many passes as its keys have bytes
+    kind = next(one for one in (torch.uint8, torch.int16, torch.int32) if num_experts - 1 <= torch.iinfo(one).max)
+    experts, order = torch.sort(indices.flatten().to(kind), stable=True)
     # the host never learns the sizes, as it would from bincount
     wanted = torch.arange(num_experts, device=order.device, dtype=experts.dtype)
     return order, torch.searchsorted(experts, wanted, right=True, out_int32=True)

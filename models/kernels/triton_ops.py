@@ -340,11 +340,11 @@ def _gated_grad_products(grad, gates, w, x):
     return [("linear", {"m": grad.shape[0], "i": w.shape[1], "j": w.shape[0]}, (0, 2))]
 
 
-@_operator(
-    "gated_linear_grad",
-    lambda grad, gates, w, x: (torch.empty_like(x), torch.empty_like(gates, dtype=torch.float32), torch.empty_like(x)),
-    _gated_grad_products,
-)
+def _gated_grad_shapes(grad, gates, w, x):
+    return torch.empty_like(x), torch.empty_like(gates, dtype=torch.float32), torch.empty_like(x)
+
+
+@_operator("gated_linear_grad", _gated_grad_shapes, _gated_grad_products)
 def gated_linear_grad(grad: Tensor, gates: Tensor, w: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of ``gated_linear`` for x and the gates, and x times the gates."""
     grad, gates, w, x = contiguous(grad, gates, w, x)
