@@ -85,7 +85,9 @@ def start_attention(
     name: str, programs: int, launch: Launch, q: Tensor, k: Tensor, v: Tensor, *rest: Any, **constants: Any
 ) -> None:
     """Start a kernel over keys and values, whose last arguments are the scale and the strides of these in units."""
-    k, v, head_dim = _rows_together(k), _rows_together(v), q.shape[-1]
+    # the heads of a position lie together, as in a slice of a cache
+    k, v = (x if x[0, 0].is_contiguous() else x.contiguous() for x in (k, v))
+    head_dim = q.shape[-1]
     strides = k.stride(0), k.stride(1), v.stride(0), v.stride(1)
     # the most elements that one instruction loads; rows of a packed product are often multiples of 8 alone
     unit = math.gcd(8, *strides)
@@ -117,11 +119,6 @@ def with_rows(x: Tensor) -> Tensor:
     """Return (…, width) as rows (N, width) whose elements lie together; a copy only where they do not."""
     rows = x.flatten(0, -2)
     return rows if rows.stride(1) == 1 else rows.contiguous()
-
-
-def _rows_together(x: Tensor) -> Tensor:
-    """Return keys or values with the heads of a position contiguous, as in a slice of a cache."""
-    return x if x[0, 0].is_contiguous() else x.contiguous()
 
 
 def contiguous(*tensors: Tensor | None) -> Iterator[Tensor | None]:
