@@ -56,6 +56,7 @@ def test_macs_of_kernels_equal_closed_form(spec):
 @pytest.mark.parametrize("spec", [spec for spec in SPECS if spec.masks], ids=lambda spec: spec.label.replace(" ", "-"))
 def test_decode_reads_the_cache_once(spec):
     short, long = (kernels(spec, "decode", (B, 1), keys) for keys in (1000, 1001))
+    assert {one.core.keys for one in long if one.core} == {1001}
     more = sum(one.bytes for one in long) - sum(one.bytes for one in short)
     heads = getattr(spec.config, "num_kv_heads", None) or getattr(spec.config, "num_heads", 1)
     width = spec.config.head_dim or spec.config.d_model // spec.config.num_heads

@@ -116,3 +116,11 @@ def test_check_fails_where_stored_constants_differ(listed, evidence, monkeypatch
     assert "efficiencies.json is stale" in capsys.readouterr().err
     assert main(["efficiencies"]) == 0
     assert main(["efficiencies", "--check"]) == 0
+
+
+def test_row_without_listed_kernels_is_not_used(rows, tmp_path):
+    """A second call reads the cached rows again."""
+    records.append(tmp_path / "r.jsonl", rows[0].record)
+    for _ in range(2):
+        assert efficiencies.stored_rows(tmp_path)[1] == {}
+        assert efficiencies.listed_rows(tmp_path) == ([], {rows[0].key: "its kernels are not listed"})

@@ -33,7 +33,10 @@ def test_implementations_differ_in_time(which):
     found = {row.implementation: row for row in rows("moa-8K32E128D", which=which) if row.layer == "moa-8K32E128D"}
     times = {row.expected_us for row in found.values() if row.expected_us}
     assert len(times) == 3 and min(times) == found["triton"].expected_us
-    assert found["loop"].expected_us is None and found["loop"].launches is None and found["loop"].least_us > 0
+    loop = found["loop"]
+    assert loop.expected_us is None and loop.launches is None
+    # without kernels the least time is of the whole call's bytes and products
+    assert loop.least_us == pytest.approx(max(loop.bytes / 4.8e6, loop.macs / 494.75e6))
 
 
 def test_training_step_of_a_model_runs_its_backward_pass():

@@ -40,6 +40,14 @@ def test_decode_step_work():
     assert found["subject"].macs == found["mqa"].macs + B * d * 8
 
 
+def test_bytes_of_a_pass():
+    """Weights of MQA of 8 x 128, and inputs and outputs; in training their gradients too."""
+    for which, times in (("forward", 1), ("both", 2)):
+        case = TimingCase("layer", "moa-8K8E128D", 7, 3, which=which, **SHAPE)
+        (mqa,) = (spec for spec in case.impls() if spec.role == "mqa")
+        assert work(case, mqa.needed).bytes == times * 4 * (2 * 512 * 8 * 128 + 2 * 512 * 128 + 2 * 3 * 7 * 512)
+
+
 def test_packed_heads_work():
     case = TimingCase("layer", "moh-32x64-50", 16, 2, which="forward", **SHAPE)
     dense, packed = (next(work(case, s.needed) for s in case.impls() if s.impl == impl) for impl in ("fused", "ragged"))

@@ -35,6 +35,10 @@ class Mode(Net):
     def forward(self, x):
         return super().forward(x) + self.training
 
+class Doubled(nn.Module):
+    def forward(self, x):
+        return 2 * x
+
 def make(width=7): return Net(width), (torch.ones(5, width),)
 """
 
@@ -57,6 +61,10 @@ def one_pass(spec, backward=False, mode="eval"):
 
 def test_backward_needs_gradients():
     assert [one_pass("make", backward).requires_grad for backward in (False, True)] == [False, True]
+
+
+def test_backward_reaches_inputs():
+    assert [one_pass("Doubled", backward).requires_grad for backward in (False, True)] == [False, True]
 
 
 def test_failing_target_is_named(monkeypatch):
