@@ -84,8 +84,8 @@ def flops(macs: Size) -> Size:
 
 
 def at(path: str, name: str) -> str:
-    """Return the path of child ``name`` of the module at ``path``; the root is the empty path."""
-    return f"{path}.{name}" if path else name
+    """Return the path of ``name`` in the module at ``path``; the empty path is the root, and that module itself."""
+    return f"{path}.{name}" if path and name else path or name
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from headcount.bench.trace.events import FUNCTION, OPERATION, Event, TensorFact,
 from headcount.bench.trace.garbage_collector import no_full_gc
 from headcount.bench.trace.modes import EXPORTS
 from headcount.bench.trace.shapes import OF_VALUES
-from headcount.formulas.ledger import Entry, Ledger
+from headcount.formulas.ledger import Entry, Ledger, at
 
 REPORT, INCLUDE, REFUSE = POLICIES
 """Policies for contractions written elementwise: reported separately, included in the count, or an error."""
@@ -135,7 +135,7 @@ def count_contractions(
             raise ElementwiseError(contractions)
         by_event = _with_elementwise(by_event, contractions)
     entries = (
-        Entry(trace.events[index].path, kind, product.dims)
+        Entry(at(trace.events[index].path, product.path), kind, product.dims)
         for index, parts in by_event.items()
         for kind, product in parts
     )

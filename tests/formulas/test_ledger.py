@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 import sympy
 
-from headcount.formulas.ledger import MAC_KINDS, OTHER_KINDS, STORED_KINDS, Entry, divide, ledger
+from headcount.formulas.ledger import MAC_KINDS, OTHER_KINDS, STORED_KINDS, Entry, at, divide, ledger
 from headcount.formulas.symbols import LEGEND, by_letter, symbol
 
 ROUTED = Entry(
@@ -33,6 +33,11 @@ def test_group_keeps_order_and_sum():
     }
     assert list(both.group(lambda e: e.kind)) == ["expert_linear", "linear", "bias"]
     assert both.group(lambda e: e.path, "params") == {"a.q_proj": 2 * 11 * 13 * 5, "a.k_proj": 13 * 5 + 5}
+
+
+def test_path_of_the_root_and_of_a_module_itself():
+    paths = {("", ""): "", ("layers", ""): "layers", ("", "proj"): "proj", ("layers.0", "proj"): "layers.0.proj"}
+    assert {pair: at(*pair) for pair in paths} == paths
 
 
 def test_division_never_rounds():

@@ -57,25 +57,30 @@ def attention_products(q, k, v, gradient=None) -> list[Product]:
 def _fast_path(event: Event) -> list[Product]:
     """nn.MultiheadAttention's fast path: packed in-projection, attention, out-projection.
 
-    Products have no operands: these only identify gradients, and the fast path has no backward.
+    Of self-attention the in-projection is one product, as on the path of several operations. Products have no operands:
+    these only identify gradients, and the fast path has no backward.
     """
     q, k, v, width, heads = event.args[:5]
     batch, queries, _ = q.shape
     keys, head = k.shape[1], width // heads
-    rows = queries + k.shape[1] + v.shape[1]
+    if q == k == v:
+        rows, columns = queries, 3 * width
+    else:
+        rows, columns = queries + k.shape[1] + v.shape[1], width
     return [
-        Product({"b": batch, "m": rows, "i": width, "j": width}, (), "linear"),
+        Product({"m": batch * rows, "i": width, "j": columns}, (), "linear"),
         Product({"b": batch * heads, "m": queries, "i": head, "j": keys}, (), "scores"),
         Product({"b": batch * heads, "m": queries, "i": keys, "j": head}, (), "values"),
-        Product({"b": batch, "m": queries, "i": width, "j": width}, (), "linear"),
+        Product({"m": batch * queries, "i": width, "j": width}, (), "linear"),
     ]
 
 
 def _encoder_layer(event: Event) -> list[Product]:
-    """nn.TransformerEncoderLayer's fast path: self-attention and two linear layers."""
+    """nn.TransformerEncoderLayer's fast path: self-attention and two linear layers, each of its module."""
     x, width, heads = event.args[:3]
-    attention = _fast_path(replace(event, args=(x, x, x, width, heads)))
-    return attention + [linear(x, weight) for weight in (event.args[14], event.args[16])]
+    attention = [replace(one, path="self_attn") for one in _fast_path(replace(event, args=(x, x, x, width, heads)))]
+    feed_forward = {"linear1": event.args[14], "linear2": event.args[16]}
+    return attention + [replace(linear(x, weight), path=path) for path, weight in feed_forward.items()]
 
 
 _FUSED = tuple(

@@ -12,14 +12,16 @@ from headcount.formulas.ledger import MAC_KINDS
 class Product:
     """One contraction: ``dims`` multiply to its MACs; ``kind`` is "" if the operands determine it.
 
-    Sizes are those of b, m, i, j, n that it has, in this order: n products of (b, m, i) by (b, i, j). A kind is one of
-    MAC_KINDS. ``operands`` are tensors by which weights and gradients are recognised, none where they do not matter.
-    Of sparse operands only stored elements are multiplied.
+    ``path`` is the module inside that of the call to which it belongs, "" for the call's own: one operation may run the
+    products of several modules. Sizes are those of b, m, i, j, n that it has, in this order: n products of (b, m, i) by
+    (b, i, j). A kind is one of MAC_KINDS. ``operands`` are tensors by which weights and gradients are recognised, none
+    where they do not matter. Of sparse operands only stored elements are multiplied.
     """
 
     dims: Mapping[str, int]
     operands: tuple[TensorFact, ...]
     kind: str = ""
+    path: str = ""
 
     def __post_init__(self) -> None:
         """Raise ValueError for other names or another order of sizes, and for an unknown kind."""

@@ -67,6 +67,32 @@ def test_encoder_fast_path():
     assert count_contractions(record(layer, (x,), backward=True, training=True)).macs == 3 * fast.macs
 
 
+def encoder_layer(**options):
+    return nn.TransformerEncoderLayer(12, 2, 17, batch_first=True, **options)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("make", [
+    encoder_layer,
+    lambda **options: nn.TransformerEncoder(encoder_layer(**options), 2, None, False),
+    lambda **options: nn.Sequential(encoder_layer(activation=nn.GELU(), **options)),
+], ids=["layer", "layers", "inside"])  # fmt: skip
+def test_encoder_fast_path_has_the_products_of_its_modules(make, norm_first):
+    layer, x = make(norm_first=norm_first).eval(), torch.ones(3, 11, 12)
+    fast, shapes = count_macs(layer, x), count_macs(layer.to("meta"), x.to("meta"))
+    assert {line.operation for line in fast.audit} >= {"_transformer_encoder_layer_fwd"}
+    assert "_transformer_encoder_layer_fwd" not in {line.operation for line in shapes.audit}
+    assert list(fast.ledger) == list(shapes.ledger)
+    assert fast.by_module() == shapes.by_module() and fast.uncalled == shapes.uncalled == ()
+
+
+def test_attention_fast_path_has_the_products_of_the_slow_one():
+    attention, x = nn.MultiheadAttention(12, 2, batch_first=True).eval(), torch.ones(3, 11, 12)
+    fast, shapes = count_macs(attention, x, x, x), count_macs(attention.to("meta"), *[x.to("meta")] * 3)
+    assert [line.operation for line in fast.audit] == ["_native_multi_head_attention"]
+    assert list(fast.ledger) == list(shapes.ledger)
+
+
 def test_unsupported_operator_raises():
     spectrum = module(lambda x: torch.fft.rfft(x).abs())
     for model, place in ((spectrum, "the model"), (nn.Sequential(spectrum), "0")):
