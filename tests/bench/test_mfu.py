@@ -69,6 +69,13 @@ def test_flops_of_a_module_by_rule(count, rule, flops):
     assert mfu.hardware_flops_per_token == (flops + 6 * SQUARE if rule == "megatron_hardware" else None)
 
 
+@pytest.mark.parametrize("rule", ["6n", "palm", "megatron_model", "deepseek_causal", "maxtext"])
+def test_rule_counts_no_product_written_elementwise(count, rule):
+    included = hc.count(llama(), input_ids=torch.zeros(B, T, dtype=torch.long), elementwise="include")
+    assert included.macs > count.macs
+    assert hc.MFU(included, peak=PEAK, rule=rule).flops_per_token == hc.MFU(count, peak=PEAK, rule=rule).flops_per_token
+
+
 LAYERS = L * (ATTENTION + FFN)
 CAUSAL = L * h * d_h * (T + 1)
 
