@@ -169,7 +169,10 @@ STATEMENTS = {
         "translation, the encoder and the keys and values of its output."
     ),
     "last logits": "Last logits: of a prompt, those of its last token alone, as engines that serve models compute.",
-    "training": "Training: forward and backward, no optimiser, nor scores that fused attention computes again.",
+    "training": (
+        "Training: forward and backward, no optimiser, nor what is computed again: scores of fused attention, and "
+        "layers under activation checkpointing."
+    ),
     "rule": "Training FLOPs by rule {rule}.",
     "utilisation": (
         "MFU: FLOPs by the rule without recomputation{hfu}, of {tokens} tokens in {seconds:g} s on {devices}, "
@@ -428,9 +431,9 @@ def _masked_macs(case: Case, window: int | None) -> int:
 
 @Account("MACs per\ntarget token", "token", of_counts=True, kind="fixed", digits=2, width=19)
 def macs_per_token(case: "Case | Count", given: Assumptions) -> int | Fraction:
-    """Return the MACs of the forward pass per target token. Raises NoAccount for an image model."""
+    """Return the MACs of the forward pass per target token. Raises NoAccount for an image model, as _forward_macs."""
     if not isinstance(case, Case):
-        return divide(case.macs, tokens_of(case, CONVENTIONS["exact"]))
+        return divide(_forward_macs(case), tokens_of(case, CONVENTIONS["exact"]))
     if case.target_tokens is None:
         raise NoAccount("the input is no sequence of tokens")
     return divide(case.macs, case.target_tokens)
@@ -438,13 +441,20 @@ def macs_per_token(case: "Case | Count", given: Assumptions) -> int | Fraction:
 
 @Account("MACs per\nsample", "token", of_counts=True, kind="fixed", digits=2, width=19)
 def macs_per_sample(case: "Case | Count", given: Assumptions) -> int | Fraction:
-    """Return the MACs of the forward pass per sequence or image of the batch."""
-    return divide(case.macs, case.samples)
+    """Return the MACs of the forward pass per sequence or image of the batch. Raises NoAccount as _forward_macs."""
+    return divide(_forward_macs(case), case.samples)
+
+
+def _forward_macs(case: "Case | Count") -> int:
+    """Return the MACs of the forward pass. Raises NoAccount for the count of a forward and a backward pass."""
+    if not isinstance(case, Case) and case.target and case.target.backward:
+        raise NoAccount("it is of the forward pass alone, and the count has the backward pass too")
+    return case.macs
 
 
 @Account("training step\nMACs", "training", width=19)
 def training_macs(case: Case, given: Assumptions) -> int:
-    """Return the MACs of a training step: forward and gradients; no scores that fused attention computes again."""
+    """Return the MACs of a training step: forward and gradients, without what is computed again."""
     if reason := getattr(case.config, "no_training", ""):
         raise NoAccount(reason)
     return backward.training_macs(case.ledger)

@@ -87,13 +87,12 @@ class Runs:
     @cached_property
     def forward(self) -> Count:
         """The count of a forward pass: the one that there is, or another where that has a backward pass too."""
-        return self.run(self.call) if self.options["backward"] else self.count
+        return self.run(self.call, training=self.options["training"]) if self.options["backward"] else self.count
 
     @cached_property
     def masked(self) -> Count:
-        """The count with values of inputs and of what is made from them, such as masks, and weights without values."""
-        modes = {name: self.options[name] for name in ("backward", "training")}
-        return self.run(with_fake_weights(self.built.call, FakeWeights(seed=0)), **modes)
+        """The count of a forward pass with values of inputs and of what is made from them; weights have no values."""
+        return self.run(with_fake_weights(self.built.call, FakeWeights(seed=0)), training=self.options["training"])
 
     @cached_property
     def training(self) -> Activations:
@@ -193,7 +192,7 @@ def decode_bytes(runs: Runs) -> Fraction:
 
 @measures
 def training_macs(runs: Runs) -> int:
-    """Return the MACs of a training step, without scores that fused attention computes again."""
+    """Return the MACs of a training step, without what fused attention and checkpointed layers compute again."""
     count = runs.run(runs.call, backward=True, training=runs.options["training"])
     return count.macs - sum(entry.size for entry in count.ledger if entry.kind.endswith("_recompute"))
 
@@ -225,13 +224,13 @@ def peak_forward_bytes(runs: Runs) -> int:
 
 @measures
 def causal_macs(runs: Runs) -> int:
-    """Return the MACs without the pairs that masks hide."""
+    """Return the MACs of the forward pass without the pairs that masks hide."""
     return _macs_of_masks(runs, None, "a mask is not known")
 
 
 @measures
 def windowed_macs(runs: Runs) -> int:
-    """Return the MACs without the pairs that masks or the given window hide."""
+    """Return the MACs of the forward pass without the pairs that masks or the given window hide."""
     if runs.given.window is None and runs.built.window is None:
         raise NoAccount("attention has no window; --window N gives it one")
     if runs.window is None:
@@ -240,11 +239,11 @@ def windowed_macs(runs: Runs) -> int:
 
 
 def _macs_of_masks(runs: Runs, window: int | None, unknown: str) -> int:
-    """Return the MACs without the pairs that masks and the window hide. Raises NoAccount where they are ``unknown``.
+    """Return the forward MACs without the pairs that masks and the window hide. Raises NoAccount if ``unknown``.
 
     Where the count was without values of masks, a further run has values of inputs and of what is made from them.
     """
-    macs = costs.causal_macs(runs.count.trace, runs.count.run.by_event, window)
+    macs = costs.causal_macs(runs.forward.trace, runs.forward.run.by_event, window)
     if macs is not None:
         return macs
     _, *inputs = runs.built.call

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from headcount.bench.accounts import Assumptions, values
 from headcount.bench.commands.count import main
 from tests.bench.targets.conftest import LLAMA, write
 
@@ -65,7 +66,23 @@ def test_columns_of_a_llama_match_formulas(measure_columns):
 def test_bytes_and_training_macs_of_a_layer(measure_columns):
     found = measure_columns("decoding_net.py:alone", ["forward_bytes", "training_macs"])
     assert found == {"forward_bytes": 2 * (5 * 7 + 7 + 3 * 5 + 3 * 7), "training_macs": 3 * 105}
-    assert measure_columns("decoding_net.py:checkpointed", ["training_macs"]) == {"training_macs": 3 * (105 + 231)}
+    for modes in {}, {"backward": True}, {"backward": True, "training": True}:
+        found = measure_columns("decoding_net.py:checkpointed", ["training_macs"], **modes)
+        assert found == {"training_macs": 3 * (105 + 231)}
+
+
+@pytest.mark.parametrize("modes", [{}, {"backward": True}, {"backward": True, "training": True}], ids=str)
+def test_columns_of_the_forward_pass_beside_a_backward_pass(count, modes):
+    names = ["causal_macs", "forward_bytes", "training_macs", "decode_macs"]
+    found = count(LLAMA, columns=names, lengths={"seq_len": 5, "batch_size": 3}, **modes)
+    causal = 3 * (5 * WEIGHTS + 2 * 2 * 4 * D_H * 15)
+    assert found.columns["causal_macs"] == causal and found.columns["training_macs"] > 2 * causal
+    per_token, missing = values(["macs_per_token", "macs_per_sample"], found, Assumptions())
+    if modes:
+        reason = "it is of the forward pass alone, and the count has the backward pass too"
+        assert missing == dict.fromkeys(per_token, reason)
+    else:
+        assert per_token == {"macs_per_token": WEIGHTS + 2 * 4 * D_H * 5 * 2, "macs_per_sample": found.macs // 3}
 
 
 def test_decode_step_of_an_encoder_decoder(measure_columns):
