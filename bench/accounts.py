@@ -16,7 +16,7 @@ from headcount.bench.column import Column, plural
 from headcount.bench.errors import UsageError, read_toml
 from headcount.bench.hardware import Hardware, Peak
 from headcount.bench.performance import model as expected_times
-from headcount.bench.training_flops import find_rule, flops_per_token, model_rule, tokens_of, utilisation
+from headcount.bench.training_flops import find_rule, flops_per_token, tokens_of, utilisation
 from headcount.bench.variants.variant import variant
 from headcount.formulas import backward, decoding, prices
 from headcount.formulas.conventions import CONVENTIONS, Rule
@@ -486,14 +486,14 @@ def training_flops_per_step(case: "Case | Count", given: Assumptions) -> Size:
 @Account("MFU", "rule", "utilisation", **PERCENT)
 def mfu(case: "Case | Count", given: Assumptions) -> Fraction:
     """Return model FLOPs utilisation in percent: the rule's FLOPs without recomputation over the peak."""
-    return _utilisation(case, model_rule(find_rule(given.rule)), given)
+    return _utilisation(case, find_rule(given.rule).without_recomputation, given)
 
 
 @Account("HFU", "rule", "utilisation", **PERCENT)
 def hfu(case: "Case | Count", given: Assumptions) -> Fraction:
     """Return hardware FLOPs utilisation in percent. Raises NoAccount for a rule without recomputation."""
     rule = find_rule(given.rule)
-    if model_rule(rule) == rule:
+    if rule.without_recomputation == rule:
         raise NoAccount(f"rule {rule.name} counts no recomputation; hc.MFU counts what a training step runs again")
     return _utilisation(case, rule, given)
 

@@ -14,7 +14,8 @@ from typing import Any
 
 from headcount.bench.errors import UsageError
 from headcount.formulas import decoding, parts
-from headcount.formulas.ledger import Entry, Ledger, Size
+from headcount.formulas.conventions import Rule
+from headcount.formulas.ledger import Entry, Ledger, Size, divide
 from headcount.formulas.mha import causal_half
 from headcount.formulas.plan import Plan
 from headcount.formulas.rank import RankCost, rank_costs
@@ -174,6 +175,13 @@ class Case:
     def trainable_params(self) -> Size:
         """Parameters that training changes."""
         return self.ledger.params - self.ledger.frozen_params
+
+    def flops_per_token(self, rule: Rule, entries: Ledger | None = None) -> Size:
+        """Return the FLOPs per token of a training step, of the whole model or of some ``entries`` of its ledger.
+
+        Whether a rule applies is not asked: bench/training_flops.py does.
+        """
+        return divide(rule.flops(self.ledger if entries is None else entries, self.tokens), self.tokens)
 
     def step(self, stored: Size, new: Size = 1) -> Ledger:
         """Return the ledger of ``new`` tokens with ``stored`` in the cache afterwards, of a model that decodes."""

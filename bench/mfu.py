@@ -34,12 +34,12 @@ from headcount.bench.errors import EnvironmentMissing, UsageError, excerpt, requ
 from headcount.bench.hardware import parse_peak
 from headcount.bench.trace.record import record
 from headcount.bench.training_flops import (
+    NO_TOKENS,
     ActiveParamsUnknown,
     above_peak,
     active_trainable,
     find_rule,
     flops_per_token,
-    model_rule,
     recomputed_flops,
     tokens_of,
     trainable_range,
@@ -117,14 +117,15 @@ class MFU:
         self.rule = find_rule(rule, counted, **how)
         tokens = how.get("tokens") or tokens_of(counted, self.rule)
         try:
-            self.flops_per_token = flops_per_token(counted, model_rule(self.rule), **how)
+            self.flops_per_token = flops_per_token(counted, self.rule.without_recomputation, **how)
         except ActiveParamsUnknown as error:
             known_by = ", or ".join([f"pass {_unknown_of(counted, **how)}", *error.advice])
             raise UsageError(error.reason, advice=[known_by]) from None
         self.hardware_flops_per_token: Size | None = None
-        if model_rule(self.rule) != self.rule:
+        states_recomputation = self.rule.without_recomputation != self.rule
+        if states_recomputation:
             self.hardware_flops_per_token = flops_per_token(counted, self.rule, **how)
-        self._sample = None if model_rule(self.rule) != self.rule else (sample, forward, tokens)
+        self._sample = None if states_recomputation else (sample, forward, tokens)
         if not isinstance(model, str | Case | Count):
             self._count_recomputation(model)
         self._sequence_tokens = Fraction(tokens, counted.samples)
@@ -328,7 +329,7 @@ def _tokens_of(counted: Count, sample_tokens: int | None) -> int:
     """Return the tokens of what was counted. Raises UsageError where they are unknown."""
     tokens = sample_tokens or counted.tokens
     if not tokens:
-        raise UsageError("the first input is neither ids nor B x T x width; give its tokens as sample_tokens=N")
+        raise UsageError(NO_TOKENS, advice=["give their number as sample_tokens=N"])
     return tokens
 
 
@@ -337,8 +338,6 @@ def _check_active(counted: Count, active_params: int | None = None, active_train
 
     Those that the run shows are no choice.
     """
-    if counted.params and not counted.trainable_params:
-        raise UsageError(f"nothing trains: all {counted.params:,} parameters are frozen, requires_grad=False")
     active = counted.active_params if active_params is None else active_params
     if active_params is not None and active_params > counted.params:
         raise UsageError(f"active_params={active_params}: the model has {counted.params} parameters")

@@ -25,6 +25,10 @@ SQUARES = {"scores": {"m": "T", "j": "S"}, "values": {"m": "T", "i": "S"}}
 """Letters of a ledger for those of a counted product of attention, by kind."""
 
 
+NO_TOKENS = "the inputs have no tokens: no input_ids, integers, nor B x T x width"
+"""Why a count has no FLOPs per token."""
+
+
 class RuleRefused(UsageError):
     """A rule that does not apply to a case or a count; another may."""
 
@@ -84,7 +88,7 @@ def tokens_of(case: "Case | Count", rule: Rule) -> int:
 def _step_tokens(case: "Case | Count", rule: Rule) -> int:
     if not isinstance(case, Case):
         if not case.tokens:
-            raise UsageError("the inputs have no tokens: no input_ids, integers, nor B x T x width")
+            raise UsageError(NO_TOKENS)
         return case.tokens
     tokens = case.length
     if tokens is None:
@@ -94,11 +98,6 @@ def _step_tokens(case: "Case | Count", rule: Rule) -> int:
         if not causal or case.lengths.get("src_len", tokens) < tokens:
             raise RuleRefused(f"rule {rule.name} counts causal pairs, and {case.name} is not causal")
     return case.lengths["batch_size"] * tokens
-
-
-def model_rule(rule: Rule) -> Rule:
-    """Return ``rule`` without recomputation: model FLOPs, where the rule itself counts those of the hardware."""
-    return replace(rule, terms=tuple(replace(term, recompute=0) for term in rule.terms))
 
 
 @_naming_others
@@ -117,7 +116,7 @@ def flops_per_token(
     """
     tokens = tokens or _step_tokens(case, rule)
     if isinstance(case, Case):
-        return divide(rule.flops(case.ledger, tokens), tokens)
+        return case.flops_per_token(rule)
     active = case.active_params if active_params is None else active_params
     trainable = active_trainable(case, active) if active_trainable_params is None else active_trainable_params
     return divide(_module_flops(case, rule, tokens, active, trainable), tokens)
@@ -229,8 +228,11 @@ def _module_flops(count: "Count", rule: Rule, tokens: int, active_params: int | 
     """Return the FLOPs of a training step of a counted module over ``tokens`` tokens.
 
     A product with a parameter is weight, and one of two computed tensors is attention. Raises RuleRefused for a rule
-    that needs more than the run of a module shows, UsageError for a count with a backward pass.
+    that needs more than the run of a module shows, UsageError for a count with a backward pass, and for a module of
+    which nothing trains.
     """
+    if count.params and not count.trainable_params:
+        raise UsageError(f"nothing trains: all {count.params:,} parameters are frozen, requires_grad=False")
     kinds = {entry.kind for entry in count.ledger}
     if not kinds <= set(FORWARD_KINDS):
         raise UsageError("rules add the backward pass themselves; count the forward pass only")
@@ -247,12 +249,11 @@ def _module_flops(count: "Count", rule: Rule, tokens: int, active_params: int | 
             f"rule {rule.name} needs the parameters that a token uses, which this run does not show (set "
             f"model.active_params = {found.text() if (found := used_experts(count)) else 'N'})"
         )
-    products = module_ledger(count, active_params)
+    products = _ledger_of_training(count, active_params, trainable)
     if rule.pairs != "whole" and (why_not := _why_not_causal(count, products)):
         raise RuleRefused(f"rule {rule.name} counts causal pairs, and {why_not}")
-    return replace(rule, terms=terms).flops(products, tokens) - _frozen_flops(
-        count, rule, terms, tokens, active_params, trainable
-    )
+    _check_frozen(count, rule, terms, active_params, trainable)
+    return replace(rule, terms=terms).flops(products, tokens)
 
 
 def _named_part(term: Term) -> str:
@@ -267,27 +268,21 @@ def _named_part(term: Term) -> str:
     return "the vocabulary projection" if term.letter else ""
 
 
-def _frozen_flops(
-    count: "Count", rule: Rule, terms: Sequence[Term], tokens: int, active_params: int | None, trainable: int | None
-) -> int:
-    """Return what a rule counts for the gradients of frozen weights, which training does not compute.
+def _check_frozen(
+    count: "Count", rule: Rule, terms: Sequence[Term], active_params: int | None, trainable: int | None
+) -> None:
+    """Raise RuleRefused where a rule needs to know which frozen weights it counts, and a run does not show them.
 
-    Their products still pass a gradient on to their input. ``trainable`` are those of ``active_params``. Raises
-    RuleRefused where a run does not show them.
+    ``trainable`` are those of ``active_params``.
     """
-    frozen = count.params - count.trainable_params
-    if not frozen:
-        return 0
+    if count.trainable_params == count.params:
+        return
     if any(term.of == "size" and set(term.kinds) & {*WEIGHTS} for term in terms):
         raise RuleRefused(f"rule {rule.name} counts products, of which some have frozen weights here")
-    if any(term.of == "active_params" for term in terms):
-        if active_params is None or trainable is None:
-            raise ActiveParamsUnknown(
-                f"rule {rule.name} of frozen weights needs the part of them that a token uses, which this run does not "
-                "show"
-            )
-        frozen = active_params - trainable
-    return flops(frozen * tokens)
+    if any(term.of == "active_params" for term in terms) and (active_params is None or trainable is None):
+        raise ActiveParamsUnknown(
+            f"rule {rule.name} of frozen weights needs the part of them that a token uses, which this run does not show"
+        )
 
 
 def _why_not_causal(count: "Count", products: Ledger) -> str:
@@ -317,6 +312,22 @@ def module_ledger(count: "Count", active_params: int | None) -> Ledger:
     return Ledger((*map(_as_entry, count.ledger), *tables, counted_weights("", count.params - stored, used)))
 
 
+def _ledger_of_training(count: "Count", active_params: int | None, trainable: int | None) -> Ledger:
+    """Return module_ledger with frozen parameters in an entry of their own.
+
+    ``trainable`` are those of ``active_params``, both None where they are not known.
+    """
+    *others, every = module_ledger(count, active_params)
+    frozen = count.params - count.trainable_params - sum(one.params for one in others if not one.trainable)
+    used = used_frozen = None
+    if active_params is not None and trainable is not None:
+        used_frozen = active_params - trainable - sum(one.params for one in others if not one.trainable)
+        used = every.active_params - used_frozen
+    trained = counted_weights("", every.params - frozen, used)
+    still = replace(counted_weights("", frozen, used_frozen), trainable=False)
+    return Ledger((*others, trained, still))
+
+
 def _as_entry(entry: Entry) -> Entry:
     if entry.kind in WEIGHTS:
         return replace(entry, path="", kind="linear")
@@ -330,7 +341,7 @@ def recomputed_flops(products: Iterable[Entry], rule: Rule) -> Size:
 
     Products with a weight count in full under a rule of parameters too.
     """
-    forward, found = replace(model_rule(rule), backward=0), 0
+    forward, found = replace(rule.without_recomputation, backward=0), 0
     for entry in map(_as_entry, products):
         # without tokens: a product has no parameters of its own
         found += entry.size if entry.kind == "linear" else forward.macs(entry, 0)

@@ -7,7 +7,7 @@ of a forward pass is a sum of selections; a rule of training also says what runs
 import re
 import tomllib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from importlib.resources import files
@@ -61,13 +61,22 @@ class Rule:
         term = self.term(entry)
         return term.times if term else 0
 
+    @property
+    def without_recomputation(self) -> "Rule":
+        """The rule of model FLOPs, where the rule itself counts those of the hardware."""
+        return replace(self, terms=tuple(replace(term, recompute=0) for term in self.terms))
+
     def macs(self, entry: Entry, tokens: Size) -> Size:
-        """Return what the rule counts of ``entry`` in a step over ``tokens`` tokens, in multiply-accumulates."""
+        """Return what the rule counts of ``entry`` in a step over ``tokens`` tokens, in multiply-accumulates.
+
+        Training computes no gradient of a frozen weight. Its product still passes one on to its input.
+        """
         term = self.term(entry)
         if term is None:
             return 0
         amount = self._size(entry) if term.of == "size" else tokens * getattr(entry, term.of)
-        return term.times * (1 + self.backward + term.recompute) * amount
+        backward = self.backward if entry.trainable or not self.backward else self.backward - 1
+        return term.times * (1 + backward + term.recompute) * amount
 
     def _size(self, entry: Entry) -> Size:
         """Return the size of ``entry``, with the part of the T x T pairs that the rule counts."""

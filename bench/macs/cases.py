@@ -23,7 +23,8 @@ from headcount.bench.counting.result import Count, Unknown
 from headcount.bench.errors import UsageError, flag
 from headcount.bench.snapshot import file
 from headcount.bench.targets.target import LENGTHS, Target, is_configuration, parse_target
-from headcount.bench.training_flops import module_ledger
+from headcount.bench.training_flops import flops_per_token, module_ledger
+from headcount.formulas.conventions import Rule
 from headcount.formulas.ledger import Entry, Ledger, Size, counted_weights
 from headcount.formulas.parts import parts_of_run
 from headcount.formulas.published.expressions import expression
@@ -98,6 +99,15 @@ class CountedCase:
     def samples(self) -> int:
         """The number of sequences or images of its input."""
         return self.count.samples
+
+    def flops_per_token(self, rule: Rule, entries: Ledger) -> Size:
+        """Return the FLOPs per token of a training step. Raises RuleRefused where ``rule`` does not apply.
+
+        A run has no paths by which a rule could count some ``entries`` alone. Raises ValueError for a part.
+        """
+        if entries != self.ledger:
+            raise ValueError(f"{self.name} has no rules of training of a part")
+        return flops_per_token(self.count, rule)
 
     @property
     def causal_macs(self) -> int | None:

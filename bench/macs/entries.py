@@ -13,7 +13,7 @@ from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError
 from headcount.bench.macs.columns import Accounts, account_column
 from headcount.bench.result import Result, Row, Table, columns_of, format_macs, format_params, shown
-from headcount.bench.training_flops import RuleRefused, find_rule, flops_per_token, tokens_of
+from headcount.bench.training_flops import RuleRefused, find_rule, flops_per_token
 from headcount.formulas.conventions import CONVENTIONS, Rule
 from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger, divide
 from headcount.formulas.summary import sizes
@@ -117,10 +117,12 @@ def compare_rules(case: Case, names: Sequence[str]) -> Result:
     It has a row for each entry that one of them counts, and the total. Raises UsageError where a rule does not apply.
     """
     a, b = rules = [CONVENTIONS[name] for name in names]
-    _, tokens = (tokens_of(case, rule) for rule in rules)
+    for rule in rules:
+        # raises where one does not apply
+        flops_per_token(case, rule)
 
     def row(path: str, kind: str, part: Ledger, total: bool = False) -> RuleRow:
-        first, second = (divide(rule.flops(part, tokens), tokens) for rule in rules)
+        first, second = (case.flops_per_token(rule, part) for rule in rules)
         return RuleRow(path, kind, first, second, divide(first - second, 1), total)
 
     parts = [row(one.path or "(model)", one.kind, Ledger((one,))) for one in case.ledger]

@@ -132,8 +132,6 @@ class Models:
         if reason or not rule or not CONVENTIONS[rule].backward:
             return reason
         model = self.of(row)
-        if isinstance(model, CountedCase) and model.target_tokens is None:
-            return f"rules are per token, and the inputs of {row.target} have none"
         try:
             flops_per_token(model.count if isinstance(model, CountedCase) else model, CONVENTIONS[rule])
         except UsageError as error:

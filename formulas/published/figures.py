@@ -37,7 +37,8 @@ Case = Any
 ``cache``, the elements of its KV cache at its length, ``token_cache``, those that a token adds to the cache of one
 sequence before any window is full, both None where they are not known, for the reason ``no_step``,
 ``tokens`` and ``samples`` of its input, ``target_tokens``, the tokens that it reads, or writes in a translation, None
-without them, and ``length``, its sequence length, None where no other can be asked for."""
+without them, ``length``, its sequence length, None where no other can be asked for, and ``flops_per_token``, a function
+of a rule of training and the entries that it counts."""
 MOST_ROUNDED = 12
 """The most rounded numbers in an expression, which is evaluated at all their ends."""
 MIN_WHOLE = 3
@@ -63,7 +64,8 @@ LETTERS: dict[str, Callable[[Ledger, Case, Rule], Any]] = {
     "attention": lambda form, case, rule: (
         flops(sum(entry.macs for entry in form if entry.kind in ("scores", "values"))) // case.tokens
     ),
-    "work": lambda form, case, rule: Fraction(rule.flops(form, case.tokens), case.tokens),
+    "work": lambda form, case, rule: case.flops_per_token(rule, form),
+    "model_work": lambda form, case, rule: case.flops_per_token(rule.without_recomputation, form),
     "ideal_macs": lambda form, case, rule: case.ideal_ledger and case.ideal_ledger.total_under(rule),
     "causal_macs": lambda form, case, rule: case.causal_macs,
     "parameter_macs": lambda form, case, rule: (
@@ -77,9 +79,11 @@ LETTERS: dict[str, Callable[[Ledger, Case, Rule], Any]] = {
 """The letters of a model: T tokens of its input, or target, and its ``samples``; parameters N, N_router of its
 routers, N_kv of its key and value projections; ``macs`` of a forward pass under the rule; ``looked_up``, the
 elements of embeddings that a token looks up; ``attention``, the FLOPs per token of both T x T products in a forward
-pass; ``work``, the FLOPs per token of a training step under the rule; MACs of the ideal form, of causal pairs alone
-and of parameters times tokens; percentages of heads of MoH; elements of the KV cache of its tokens, and of one
-token."""
+pass; ``work``, the FLOPs per token of a training step under the rule, and ``model_work``, those without what it runs
+again; MACs of the ideal form, of causal pairs alone and of parameters times tokens; percentages of heads of MoH;
+elements of the KV cache of its tokens, and of one token."""
+OF_TRAINING = {"work", "model_work"}
+"""The letters that need a rule of training."""
 CONSTANT = {"N", "N_active", "N_norms", "N_embedding", "N_router", "N_kv", "token_cache"}
 """The letters that no length of an input changes."""
 CACHED = {"cache", "token_cache"}
@@ -178,6 +182,11 @@ class Figure:
     def letters(self) -> frozenset[str]:
         """The letters that its expressions need."""
         return frozenset[str]().union(*(expression(value).letters for value in self.values))
+
+    @property
+    def is_of_training(self) -> bool:
+        """Whether it needs a rule of training."""
+        return bool(self.letters & OF_TRAINING)
 
     def prints(self, value: Interval, text: str) -> bool:
         """Return whether a number of ``value`` prints as ``text``; a tie rounds up."""
@@ -298,7 +307,7 @@ QUANTITIES = {
         *CACHES.values(),
         _quantity("training_flops_per_token", "training FLOPs per token", "work"),
         _quantity("training_flops", "training FLOPs", "work * tokens"),
-        _quantity("mfu", "MFU", "100 * work * tokens / (seconds * devices * peak)"),
+        _quantity("mfu", "MFU", "100 * model_work * tokens / (seconds * devices * peak)"),
     )
 }  # fmt: skip
 """The columns that need no expression; ``macs`` are those of a forward pass under the rule."""

@@ -15,6 +15,7 @@ from headcount.formulas.published.figures import (
     COSTS,
     EMPTY,
     FORWARD_COSTS,
+    OF_TRAINING,
     OTHER_MACS,
     SHARES,
     Cases,
@@ -82,6 +83,8 @@ def _units(figure: Figure) -> dict[str, Figure]:
         if quantity == "training_flops_per_token":
             values[" per sample"] = f"{value} * T / samples"
         return {words: replace(figure, value=text) for words, text in values.items()}
+    if quantity == "mfu":
+        return {"": figure, " with recomputation": replace(figure, value=str(value).replace("model_work", "work"))}
     if quantity in CACHES:
         sizes = [CACHES[quantity], *(one for name, one in CACHES.items() if name != quantity)]
         return {f" {head}": one for size in sizes for head, one in _sizes(figure, size).items()}
@@ -109,7 +112,7 @@ def attempts(figure: Figure, every: bool = False) -> list[Attempt]:
     """
     if figure.quantity in CACHES:
         return [Attempt(column, figure.rule, size) for size, column in _units(figure).items()]
-    if not figure.letters & {"work", "macs"}:
+    if not (figure.is_of_training or "macs" in figure.letters):
         values = PARAMETERS if figure.value in PARAMETERS.values() else {figure.expression: figure.value}
         own_first = sorted(values.items(), key=lambda item: item[1] != figure.value)
         return [Attempt(replace(figure, value=value), name) for name, value in own_first]
@@ -117,7 +120,7 @@ def attempts(figure: Figure, every: bool = False) -> list[Attempt]:
     own = next(iter(units))
     tried = [
         Attempt(replace(column, rule=rule), rule, unit)
-        for rule in (TRAINING if "work" in figure.letters else FORWARD)
+        for rule in (TRAINING if figure.is_of_training else FORWARD)
         for unit, column in units.items()
         if every or unit == own or rule == figure.rule
     ]
@@ -236,7 +239,7 @@ def _has_other_units(figure: Figure, texts: Iterable[str]) -> bool:
 
 def _at_lengths(row: Row, figure: Figure, cases: Cases) -> Iterator[tuple[Attempt, Interval]]:
     """Yield a cost by its rule at each of LENGTHS for which the model has positions; none where it has no length."""
-    if not figure.letters & {"work", "macs", "cache"} or cases(row, {}).length is None:
+    if not figure.letters & {*OF_TRAINING, "macs", "cache"} or cases(row, {}).length is None:
         return
     for size in LENGTHS:
         with suppress(ValueError):

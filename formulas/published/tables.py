@@ -139,7 +139,7 @@ class PublishedTable(Printed):
         no rule of training."""
         if figure.rule:
             return figure.rule
-        if "work" in figure.letters:
+        if figure.is_of_training:
             if self.rule not in TRAINING:
                 valid = f"choose from {', '.join(TRAINING)}; --find-rule tries all"
                 raise ValueError(f"{figure.name} needs a rule of training, not {self.rule!r}; {valid}")

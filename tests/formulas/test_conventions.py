@@ -1,5 +1,6 @@
 """Terms of a ledger that each rule of training FLOPs counts."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -69,3 +70,17 @@ def test_relative_positions_are_no_product_of_chinchilla():
     position = Entry("layers.*.self_attn.position_proj", "linear", {"T": T, "d_m": d}, weight={"d_m": d})
     assert [CONVENTIONS[name].macs(position, T) for name in ("chinchilla", "chinchilla_used")] == [0, 0]
     assert CONVENTIONS["6n"].macs(position, T) == 3 * T * d
+
+
+@pytest.mark.parametrize("rule", TRAINING)
+def test_frozen_weight_has_no_gradient(rule):
+    def freeze(entry):
+        return replace(entry, trainable=False) if entry.kind == "linear" else entry
+
+    still = ledger(*map(freeze, MODEL))
+    counted = CONVENTIONS[rule]
+    # the same part of the same entries in a forward pass
+    forward = replace(counted.without_recomputation, backward=0)
+    weights = sum(forward.macs(entry, TOKENS) for entry in MODEL if entry.kind == "linear")
+    assert counted.flops(still, TOKENS) == counted.flops(MODEL, TOKENS) - 2 * weights
+    assert forward.flops(still, TOKENS) == forward.flops(MODEL, TOKENS)

@@ -13,11 +13,13 @@ from headcount.bench.closed_form import derivation, solve, store
 from headcount.bench.closed_form.case import configuration_case
 from headcount.bench.closed_form.terms import Bytes
 from headcount.bench.commands import compare, count
+from headcount.bench.count_store import count as count_target
 from headcount.bench.errors import UsageError
 from headcount.bench.latency import __main__ as latency
 from headcount.bench.targets.target import Target
 from headcount.bench.targets.user_code import UserCodeError
-from headcount.formulas.conventions import TRAINING
+from headcount.bench.training_flops import flops_per_token
+from headcount.formulas.conventions import CONVENTIONS, TRAINING
 from tests.bench.closed_form.families import BASE, config
 
 pytest.importorskip("transformers", reason="the optional extra hf is not installed")
@@ -235,6 +237,22 @@ def test_configuration_has_the_columns_of_its_preset(kind, folder):
         assert (rule, values(["training_flops_per_step"], found, given)) == (
             rule, values(["training_flops_per_step"], preset, given),
         )  # fmt: skip
+
+
+ERNIE = {
+    "model_type": "ernie4_5_moe", "architectures": ["Ernie4_5_MoeForCausalLM"], **BASE, "moe_num_experts": 5,
+    "moe_k": 2, "moe_intermediate_size": 16, "moe_layer_start_index": 1,
+}  # fmt: skip
+"""A configuration with frozen weights: the biases of its routers' scores."""
+
+
+def test_closed_form_and_run_have_one_gradient_of_frozen_weights(folder):
+    (folder / "config.json").write_text(json.dumps(ERNIE))
+    target = Target("config.json", lengths={"batch_size": 2, "seq_len": 7})
+    closed, run = configuration_case(target), count_target(target)
+    assert closed.trainable_params == run.trainable_params < run.params
+    for rule in ("6n", "palm", "maxtext_before_644"):
+        assert flops_per_token(closed, CONVENTIONS[rule]) == flops_per_token(run, CONVENTIONS[rule])
 
 
 def test_one_count_has_the_columns_of_several(folder, capsys):

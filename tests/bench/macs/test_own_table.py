@@ -176,7 +176,7 @@ printed = {{ training_flops_per_token = "{}", training_flops = "{}", mfu = "{:.4
 @pytest.mark.parametrize("rule, target, message", [
     ("kaplan", '"model.py:decoder"', "mine.toml: line 2: rule kaplan treats the vocabulary projection"),
     ("deepseek_causal", '"model.py:decoder"\nset = { is_causal = false }', "no mask of this module hides any"),
-    ("6n", '"model.py:make"', "rules are per token, and the inputs of model.py:make have none"),
+    ("6n", '"model.py:make"', "mine.toml: line 2: the inputs have no tokens"),
 ])  # fmt: skip
 def test_rule_that_a_run_does_not_decide_is_named(table, rule, target, message):
     code, _, err = table(
@@ -240,7 +240,7 @@ ROW = '[[row]]\ntarget = "llama2-7b"\n'
         ("a.toml", '[[row]]\ntarget = "llama"\nprinted = "1"\n', "a.toml: line 1: unknown target 'llama'"),
         ("a.toml", f'{ROW}set = {{ layers = 3 }}\nprinted = "1"\n', "a.toml: line 1: unknown field 'layers'"),
         ("a.toml", f'{ROW}printed = {{ mfu = "40%" }}\n', "a.toml: mfu needs a rule of training, not ''"),
-        ("a.toml", f'rule = "palm"\n{ROW}printed = {{ mfu = "4" }}\n', "a.toml: line 2: '100 * work * tokens"),
+        ("a.toml", f'rule = "palm"\n{ROW}printed = {{ mfu = "4" }}\n', "a.toml: line 2: '100 * model_work * tokens"),
         ("a.toml", '[[figure]]\nname = "x"\n' + ROW, "a.toml: a figure has name, head and value"),
         ("a.toml", f"figure = 1\n{ROW}printed = 1\n", "a.toml: figures and rows are tables; write [[figure]], [[row]]"),
         ("a.toml", f'{ROW}printed = "0"\n', "a.toml: line 1: printed '0' is no number"),

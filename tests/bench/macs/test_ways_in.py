@@ -1,0 +1,162 @@
+"""All ways to ask for a rule's FLOPs of a model give one number, or all give none, for one reason."""
+
+import re
+from argparse import Namespace
+from dataclasses import replace
+from fractions import Fraction
+from functools import partial
+
+import pytest
+
+import headcount as hc
+from headcount.bench import accounts
+from headcount.bench.counting.count import count
+from headcount.bench.errors import UsageError
+from headcount.bench.hardware import Peak
+from headcount.bench.macs import entries, own_models
+from headcount.bench.targets.target import parse_target
+from headcount.formulas.conventions import TRAINING
+from headcount.formulas.published import own
+from headcount.formulas.published.figures import evaluate
+
+B, T = 3, 5
+TOKENS, SECONDS, DEVICES, PEAK = 1000, 2, 7, 10**12
+"""Of a measured step."""
+MODEL = f"""
+import torch
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
+
+IDS = torch.ones({B}, {T}, dtype=torch.long)
+
+class Decoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.proj, self.out = nn.Embedding(11, 7), nn.Linear(7, 7), nn.Linear(7, 11, bias=False)
+
+    def forward(self, ids):
+        x = self.proj(self.embed(ids))[:, None]
+        return self.out(scaled_dot_product_attention(x, x, x, is_causal=True))
+
+class Mixture(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.router = nn.Linear(7, 3, bias=False)
+        self.experts = nn.ModuleList(nn.Linear(7, 7, bias=False) for _ in range(3))
+
+    def forward(self, x):
+        x = x.flatten(0, 1)
+        chosen, y = self.router(x).argmax(-1), torch.zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            mask = chosen == number
+            y[mask] = expert(x[mask])
+        return y
+
+def freeze(model, *names):
+    for name, one in model.named_parameters():
+        one.requires_grad_(not any(part in name for part in names))
+    return model
+
+def trained(): return Decoder(), (IDS,)
+def frozen(): return freeze(Decoder(), "proj"), (IDS,)
+def frozen_table(): return freeze(Decoder(), "embed"), (IDS,)
+def one_trained(): return freeze(Decoder(), "embed", "weight"), (IDS,)
+def all_frozen(): return freeze(Decoder(), ""), (IDS,)
+def tied(*names):
+    model = Decoder()
+    model.out.weight = model.embed.weight
+    return freeze(model, *names), (IDS,)
+def tied_frozen(): return tied("embed")
+def mixture(*names, active_params=None):
+    model = freeze(Mixture(), *names)
+    if active_params:
+        model.active_params = active_params
+    return model, (torch.ones({B}, {T}, 7),)
+def stating(): return mixture(active_params=70)
+def frozen_router(): return mixture("router", active_params=70)
+def frozen_expert(): return mixture("experts.1", active_params=70)
+def no_tokens(): return nn.Linear(7, 5), (torch.ones(3, 7),)
+"""
+FUNCTIONS = [
+    "trained", "frozen", "frozen_table", "one_trained", "all_frozen", "tied", "tied_frozen", "mixture", "stating",
+    "frozen_router", "frozen_expert", "no_tokens",
+]  # fmt: skip
+QUANTITIES = ("training_flops_per_token", "training_flops", "mfu", "per_sample")
+"""Columns of a user's table."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("models")
+    (path / "net.py").write_text(MODEL)
+    return path
+
+
+@pytest.fixture(scope="module", params=FUNCTIONS)
+def counted(request, folder):
+    """Return the count of a model."""
+    return count(parse_target(f"{folder}/net.py:{request.param}", Namespace(set=None, input=None, dtype=None)))
+
+
+def answer(call):
+    """Return what a function returns, or why it does not: without the place in a table and the rules that apply."""
+    try:
+        return call()
+    except own_models.NotCounted as error:
+        (reason,) = {re.sub(r"^.*: line \d+: |; choose from .*$", "", line) for line in str(error).splitlines()}
+        return reason
+    except UsageError as error:
+        return error.reason
+
+
+def in_python(counted, rule):
+    """Return the FLOPs per token with recomputation and without, as hc.MFU has them."""
+    found = hc.MFU(counted, peak="1T", rule=rule)
+    return found.hardware_flops_per_token or found.flops_per_token, found.flops_per_token
+
+
+def in_columns(counted, rule):
+    """Return the FLOPs per token, the FLOPs per step and the MFU of count, and of --vary."""
+    given = accounts.Assumptions(rule=rule, tokens=TOKENS, seconds=SECONDS, devices=DEVICES, peak=Peak(PEAK))
+    names = ("training_flops_per_token", "training_flops_per_step", "mfu")
+    return [answer(partial(accounts.value_of, name, counted, given)) for name in names]
+
+
+def in_compare(counted, rule):
+    """Return the FLOPs per token of compare."""
+    (table,) = entries.rule_totals(counted, "net.py", [rule], [], accounts.Assumptions()).tables
+    return table.rows[0].flops
+
+
+def in_table(counted, rule, folder):
+    """Return the exact number of each quantity of a user's table, or why there is none."""
+    name = counted.target.spec.rpartition(":")[2]
+    text = f"""rule = "{rule}"
+peak = "1T"
+[[figure]]
+name = "per_sample"
+head = "work per sample"
+value = "work * T / samples"
+"""
+    given = f"given = {{ tokens = {TOKENS}, seconds = {SECONDS}, devices = {DEVICES} }}"
+    text += "".join(f'[[row]]\ntarget = "net.py:{name}"\n{given}\nprinted = {{ {key} = "7" }}\n' for key in QUANTITIES)
+    path = str(folder / "mine.toml")
+    models = own_models.Models(own.load(path, text, "", False, lambda name: None), path, True, False)
+    figures = {one.name: replace(one, rule=rule) for one in models.table.columns}
+    values = [evaluate(row, figures[key], models.of) for key, row in zip(QUANTITIES, models.table.rows, strict=True)]
+    assert all(value.low == value.high for value in values) and not models.failed
+    return [value.low for value in values]
+
+
+@pytest.mark.parametrize("rule", TRAINING)
+def test_all_ways_give_one_number_or_one_reason(counted, rule, folder, monkeypatch):
+    monkeypatch.setattr(own_models, "count", lambda *_, **__: counted)
+    python, columns = answer(partial(in_python, counted, rule)), in_columns(counted, rule)
+    others = [answer(partial(in_compare, counted, rule)), answer(partial(in_table, counted, rule, folder))]
+    if isinstance(python, str):
+        assert {*columns, *others} == {python}
+        return
+    flops, model = python
+    mfu = 100 * model * TOKENS / Fraction(SECONDS * DEVICES * PEAK)
+    assert columns == [flops, flops * B * T, mfu]
+    assert others == [flops, [flops, flops * TOKENS, mfu, flops * T]]
