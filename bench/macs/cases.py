@@ -111,8 +111,10 @@ class CountedCase:
 
     @property
     def causal_macs(self) -> int | None:
-        """MACs without the pairs that masks hide; None where they are not known."""
-        return self.count.causal_macs
+        """MACs without the pairs that masks hide, after a further run where the count has that; None where they are not
+        known."""
+        found = self._known("causal_macs")
+        return self.count.causal_macs if found is None else found
 
     @property
     def cache(self) -> int | None:
@@ -128,7 +130,8 @@ class CountedCase:
     def no_step(self) -> str:
         """Why its cache is not known."""
         columns = self.count.columns or {}
-        return "; ".join(dict.fromkeys(one.reason for one in columns.values() if isinstance(one, Unknown)))
+        of_cache = (columns.get(name) for name in ("kv_bytes", "kv_token_bytes"))
+        return "; ".join(dict.fromkeys(one.reason for one in of_cache if isinstance(one, Unknown)))
 
     def _known(self, column: str) -> int | None:
         """Return the value of a column; None of none."""

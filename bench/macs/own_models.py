@@ -255,7 +255,7 @@ class Models:
 
     def _run(self, target: Target, row: Row) -> CountedCase:
         """Return the count of a target, at the length of a column or at SHORT where it needs one and has none."""
-        options = {"roots": {target.spec: self._root} if self._root else None, **self._caches(row)}
+        options = {"roots": {target.spec: self._root} if self._root else None, **self._further(row)}
         try:
             return CountedCase(count(target, **options))
         except LengthMissing:
@@ -266,20 +266,22 @@ class Models:
                 return CountedCase(count(longer, **options))
             raise
 
-    def _caches(self, row: Row) -> dict[str, Any]:
-        """Return the options of a count that has the cache that the number of a row is of; none of another number."""
-        letters = self._column(row).letters & CACHED
-        if not letters:
-            return {}
+    def _further(self, row: Row) -> dict[str, Any]:
+        """Return the options of a count that has the cache, or the MACs of causal pairs, that the number of a row is
+        of, which may need a further run; none of another number."""
+        letters = self._column(row).letters
+        if not letters & CACHED:
+            return {"columns": ("causal_macs",)} if "causal_macs" in letters else {}
+        causal = ("causal_macs",) if "causal_macs" in letters else ()
         if "cache" in letters:
-            return {"columns": ("kv_bytes", "kv_token_bytes"), "given": Assumptions(element_bytes=1)}
+            return {"columns": ("kv_bytes", "kv_token_bytes", *causal), "given": Assumptions(element_bytes=1)}
         # the second token: no window is full
-        return {"columns": ("kv_token_bytes",), "given": Assumptions(element_bytes=1, context=2)}
+        return {"columns": ("kv_token_bytes", *causal), "given": Assumptions(element_bytes=1, context=2)}
 
     def _key(self, target: Target, row: Row) -> str:
-        """Return what a model is counted by: its target, the side and the length that columns of its row have, and the
-        cache that is sought."""
-        return repr((target, row.side, row.length, self._caches(row)))
+        """Return what a model is counted by: its target, the side and the length that columns of its row have, and
+        what further is sought."""
+        return repr((target, row.side, row.length, self._further(row)))
 
 
 def _takes_length(spec: str) -> bool:

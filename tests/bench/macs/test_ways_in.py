@@ -76,6 +76,32 @@ def stating(): return mixture(active_params=70)
 def frozen_router(): return mixture("router", active_params=70)
 def frozen_expert(): return mixture("experts.1", active_params=70)
 def no_tokens(): return nn.Linear(7, 5), (torch.ones(3, 7),)
+
+class Elementwise(Decoder):
+    def forward(self, ids):
+        x = super().forward(ids)
+        return x + (x[..., None] * x[..., None, :]).sum(-1)
+
+class MaskedByInput(Decoder):
+    def __init__(self):
+        super().__init__()
+        self.unused, self.cache_elements = nn.Linear(13, 17), 42
+
+    def forward(self, ids, mask):
+        x = self.proj(self.embed(ids))[:, None]
+        return self.out(scaled_dot_product_attention(x, x, x, attn_mask=mask))
+
+class Both(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.decoder, self.image = freeze(Decoder(), "proj"), nn.Linear(9, 11)
+
+    def forward(self, ids, image):
+        return self.decoder(ids).sum() + self.image(image).sum()
+
+def elementwise(): return Elementwise(), (IDS,)
+def masked(): return MaskedByInput(), (IDS, torch.ones({T}, {T}).tril().bool())
+def both(): return Both(), (IDS, torch.ones(2, 4, 9))
 """
 FUNCTIONS = [
     "trained", "frozen", "frozen_table", "one_trained", "all_frozen", "tied", "tied_frozen", "mixture", "stating",
@@ -83,6 +109,11 @@ FUNCTIONS = [
 ]  # fmt: skip
 QUANTITIES = ("training_flops_per_token", "training_flops", "mfu", "per_sample")
 """Columns of a user's table."""
+COLUMNS = (
+    "macs", "flops", "params", "active_params", "kv_bytes", "kv_token_bytes", "macs_per_token", "macs_per_sample",
+    "causal_macs",
+)  # fmt: skip
+"""Columns of count that a user's table may print."""
 
 
 @pytest.fixture(scope="module")
@@ -92,10 +123,15 @@ def folder(tmp_path_factory):
     return path
 
 
+def count_function(folder, name, columns=(), **options):
+    """Return the count of a model of MODEL, with other fields of its target."""
+    target = parse_target(f"{folder}/net.py:{name}", Namespace(set=None, input=None, dtype=None))
+    return count(replace(target, **options), columns=columns)
+
+
 @pytest.fixture(scope="module", params=FUNCTIONS)
 def counted(request, folder):
-    """Return the count of a model."""
-    return count(parse_target(f"{folder}/net.py:{request.param}", Namespace(set=None, input=None, dtype=None)))
+    return count_function(folder, request.param)
 
 
 def answer(call):
@@ -160,3 +196,19 @@ def test_all_ways_give_one_number_or_one_reason(counted, rule, folder, monkeypat
     mfu = 100 * model * TOKENS / Fraction(SECONDS * DEVICES * PEAK)
     assert columns == [flops, flops * B * T, mfu]
     assert others == [flops, [flops, flops * TOKENS, mfu, flops * T]]
+
+
+@pytest.mark.parametrize("name", ["frozen", "stating", "mixture", "no_tokens", "elementwise", "masked", "both"])
+def test_table_has_the_numbers_of_count(folder, name):
+    found, missing = accounts.values(COLUMNS, count_function(folder, name, COLUMNS), accounts.Assumptions())
+    text = '[[figure]]\nname = "causal"\nhead = "causal"\nvalue = "causal_macs"\n'
+    keys = {key.replace("causal_macs", "causal"): key for key in COLUMNS}
+    text += "".join(f'[[row]]\ntarget = "net.py:{name}"\nprinted = {{ {key} = "7" }}\n' for key in keys)
+    path = str(folder / "other.toml")
+    models = own_models.Models(own.load(path, text, "", False, lambda name: None), path, True, False)
+    figures = {one.name: one for one in models.table.columns}
+    for number, (key, row) in enumerate(zip(keys, models.table.rows, strict=True)):
+        assert (number in models.failed) == (keys[key] in missing), key
+        if number not in models.failed:
+            assert evaluate(row, figures[key], models.of).low == found[keys[key]]
+    assert name != "masked" or (found["causal_macs"], found["kv_bytes"]) == (2520, 84)
