@@ -233,6 +233,8 @@ def _module_flops(count: "Count", rule: Rule, tokens: int, active_params: int | 
     """
     if count.params and not count.trainable_params:
         raise UsageError(f"nothing trains: all {count.params:,} parameters are frozen, requires_grad=False")
+    # products written elementwise, which a count may include, are in no rule
+    count = count.with_values(ledger=count.products)
     kinds = {entry.kind for entry in count.ledger}
     if not kinds <= set(FORWARD_KINDS):
         raise UsageError("rules add the backward pass themselves; count the forward pass only")

@@ -198,6 +198,14 @@ def test_all_ways_give_one_number_or_one_reason(counted, rule, folder, monkeypat
     assert others == [flops, [flops, flops * TOKENS, mfu, flops * T]]
 
 
+@pytest.mark.parametrize("rule", ["6n", "deepseek_causal", "maxtext_644"])
+def test_products_written_elementwise_are_in_no_rule(folder, rule):
+    without, included = (count_function(folder, "elementwise", elementwise=how) for how in ("report", "include"))
+    assert included.macs > without.macs
+    assert in_python(included, rule) == in_python(without, rule)
+    assert in_columns(included, rule) == in_columns(without, rule)
+
+
 @pytest.mark.parametrize("name", ["frozen", "stating", "mixture", "no_tokens", "elementwise", "masked", "both"])
 def test_table_has_the_numbers_of_count(folder, name):
     found, missing = accounts.values(COLUMNS, count_function(folder, name, COLUMNS), accounts.Assumptions())
