@@ -26,6 +26,7 @@ from torch.utils._pytree import tree_leaves
 
 from headcount.bench.api.count import OPTIONS, InputsMissing, count_macs, named_model, resolve_call
 from headcount.bench.case import Case
+from headcount.bench.closed_form.rules import model_of
 from headcount.bench.column import DASH
 from headcount.bench.counting.keywords import UnknownKeywords, parameters_of
 from headcount.bench.counting.result import Count
@@ -115,6 +116,10 @@ class MFU:
             _check_active(counted, **how)
             how["tokens"] = _tokens_of(counted, known.get("sample_tokens"))
         self.rule = find_rule(rule, counted, **how)
+        if isinstance(model, str) and not known:
+            # a count may be of a configuration that has changed since
+            counted = model_of(counted, self.rule)
+            how = how if isinstance(counted, Count) else {}
         tokens = how.get("tokens") or tokens_of(counted, self.rule)
         try:
             self.flops_per_token = flops_per_token(counted, self.rule.without_recomputation, **how)

@@ -16,6 +16,7 @@ from headcount.bench.accounts import Assumptions
 from headcount.bench.case import LENGTHS as PRESET_LENGTHS
 from headcount.bench.case import Case
 from headcount.bench.closed_form.case import ConfigurationCase, configuration_case
+from headcount.bench.closed_form.rules import model_of
 from headcount.bench.count_store import count
 from headcount.bench.counters.base import CounterError
 from headcount.bench.counting.count import derive_module
@@ -107,7 +108,7 @@ class CountedCase:
         """
         if entries != self.ledger:
             raise ValueError(f"{self.name} has no rules of training of a part")
-        return flops_per_token(self.count, rule)
+        return flops_per_token(model_of(self.count, rule), rule)
 
     @property
     def causal_macs(self) -> int | None:

@@ -1,6 +1,6 @@
 """Columns of --columns: added to another table, or a table of cases. Importable without torch."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -16,12 +16,13 @@ from headcount.bench.accounts import (
 )
 from headcount.bench.case import Case, describe_input
 from headcount.bench.closed_form.case import configuration_case
+from headcount.bench.closed_form.rules import model_of
 from headcount.bench.column import Column, macs_column
 from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError
 from headcount.bench.result import Row, Table, to_json
 from headcount.bench.targets.target import is_configuration
-from headcount.bench.training_flops import above_peak
+from headcount.bench.training_flops import above_peak, find_rule
 from headcount.models.configs.base import ConfigError
 
 IDEAL = "_ideal"
@@ -91,11 +92,24 @@ def with_accounts(
     return replace(table, columns=columns, rows=rows, above=above)
 
 
-def _closed_values(count: Count, names: Iterable[str], given: Assumptions) -> tuple[dict[str, Any], dict[str, str]]:
+def _closed_values(count: Count, names: Collection[str], given: Assumptions) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the accounts among ``names`` that a count has of closed forms alone, as values and as reasons.
 
     A configuration has a closed form as well as a run.
     """
+    by_rule, missing = _values_by_rule(count, [name for name in names if "rule" in ACCOUNTS[name].needs], given)
+    closed, reasons = _closed_alone(count, names, given)
+    return by_rule | closed, missing | reasons
+
+
+def _values_by_rule(count: Count, names: Sequence[str], given: Assumptions) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the accounts of a rule of training that the closed form of a configuration has, and its run has not."""
+    model = model_of(count, find_rule(given.rule or "")) if names else count
+    return ({}, {}) if model is count else values(names, model, given)
+
+
+def _closed_alone(count: Count, names: Iterable[str], given: Assumptions) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the accounts among ``names`` that no run has."""
     wanted = [name for name in names if ACCOUNTS[name].is_closed and name not in (count.columns or {})]
     if not wanted or count.target is None or not is_configuration(count.target.spec):
         return {}, {}

@@ -8,6 +8,7 @@ from itertools import repeat
 
 from headcount.bench.accounts import ACCOUNTS, Assumptions, check, statement, values
 from headcount.bench.case import Case, describe_input
+from headcount.bench.closed_form.rules import model_of
 from headcount.bench.column import Column, macs_column, params_column
 from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError
@@ -196,7 +197,7 @@ def rule_totals(
     refused: dict[Rule, RuleRefused] = {}
     for rule in rules:
         try:
-            flops[rule] = flops_per_token(model, rule)
+            flops[rule] = flops_per_token(model_of(model, rule), rule)
         except RuleRefused as error:
             refused[rule] = error
     if not flops:
@@ -207,7 +208,7 @@ def rule_totals(
         if rule in flops:
             assumed = replace(given, rule=rule.name)
             check(columns, assumed)
-            accounts = Accounts(*values(columns, model, assumed))
+            accounts = Accounts(*values(columns, model_of(model, rule), assumed))
             rows.append(RuleTotal(rule.name, flops[rule], Fraction(flops[rule]) / first, accounts))
         else:
             rows.append(RuleTotal(rule.name, None, None, Accounts(dict.fromkeys(columns)), refused[rule].reason))

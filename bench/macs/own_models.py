@@ -11,6 +11,7 @@ from typing import Any
 from headcount.bench.accounts import Assumptions
 from headcount.bench.case import Case
 from headcount.bench.closed_form.case import case_of
+from headcount.bench.closed_form.rules import model_of
 from headcount.bench.count_store import count
 from headcount.bench.counters.base import CounterError
 from headcount.bench.errors import EnvironmentMissing, Option, OptionError, UsageError
@@ -133,7 +134,8 @@ class Models:
             return reason
         model = self.of(row)
         try:
-            flops_per_token(model.count if isinstance(model, CountedCase) else model, CONVENTIONS[rule])
+            counted = model.count if isinstance(model, CountedCase) else model
+            flops_per_token(model_of(counted, CONVENTIONS[rule]), CONVENTIONS[rule])
         except UsageError as error:
             return str(error)
         return ""

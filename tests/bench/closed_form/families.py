@@ -120,6 +120,11 @@ REFUSED = {
              "takes no cache"),
 }  # fmt: skip
 """Class, fields and the reason, of models without a closed form."""
+ERNIE = {
+    "model_type": "ernie4_5_moe", "architectures": ["Ernie4_5_MoeForCausalLM"], **BASE, "moe_num_experts": 5,
+    "moe_k": 2, "moe_intermediate_size": 16, "moe_layer_start_index": 1,
+}  # fmt: skip
+"""A configuration with frozen weights: the biases of its routers' scores."""
 
 
 def config(kind: str) -> dict:

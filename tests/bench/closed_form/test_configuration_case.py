@@ -20,7 +20,7 @@ from headcount.bench.targets.target import Target
 from headcount.bench.targets.user_code import UserCodeError
 from headcount.bench.training_flops import flops_per_token
 from headcount.formulas.conventions import CONVENTIONS, TRAINING
-from tests.bench.closed_form.families import BASE, config
+from tests.bench.closed_form.families import BASE, ERNIE, config
 
 pytest.importorskip("transformers", reason="the optional extra hf is not installed")
 
@@ -237,13 +237,6 @@ def test_configuration_has_the_columns_of_its_preset(kind, folder):
         assert (rule, values(["training_flops_per_step"], found, given)) == (
             rule, values(["training_flops_per_step"], preset, given),
         )  # fmt: skip
-
-
-ERNIE = {
-    "model_type": "ernie4_5_moe", "architectures": ["Ernie4_5_MoeForCausalLM"], **BASE, "moe_num_experts": 5,
-    "moe_k": 2, "moe_intermediate_size": 16, "moe_layer_start_index": 1,
-}  # fmt: skip
-"""A configuration with frozen weights: the biases of its routers' scores."""
 
 
 def test_closed_form_and_run_have_one_gradient_of_frozen_weights(folder):

@@ -1,23 +1,28 @@
 """All ways to ask for a rule's FLOPs of a model give one number, or all give none, for one reason."""
 
+import json
 import re
 from argparse import Namespace
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 import headcount as hc
-from headcount.bench import accounts
+from headcount.bench import accounts, mfu
+from headcount.bench.closed_form.case import configuration_case
 from headcount.bench.counting.count import count
 from headcount.bench.errors import UsageError
 from headcount.bench.hardware import Peak
-from headcount.bench.macs import entries, own_models
-from headcount.bench.targets.target import parse_target
-from headcount.formulas.conventions import TRAINING
+from headcount.bench.macs import columns, entries, own_models
+from headcount.bench.targets.target import Target, parse_target
+from headcount.bench.training_flops import flops_per_token
+from headcount.formulas.conventions import CONVENTIONS, TRAINING
 from headcount.formulas.published import own
 from headcount.formulas.published.figures import evaluate
+from tests.bench.closed_form.families import ERNIE, config
 
 B, T = 3, 5
 TOKENS, SECONDS, DEVICES, PEAK = 1000, 2, 7, 10**12
@@ -164,9 +169,8 @@ def in_compare(counted, rule):
     return table.rows[0].flops
 
 
-def in_table(counted, rule, folder):
+def in_table(target, rule, folder):
     """Return the exact number of each quantity of a user's table, or why there is none."""
-    name = counted.target.spec.rpartition(":")[2]
     text = f"""rule = "{rule}"
 peak = "1T"
 [[figure]]
@@ -175,7 +179,7 @@ head = "work per sample"
 value = "work * T / samples"
 """
     given = f"given = {{ tokens = {TOKENS}, seconds = {SECONDS}, devices = {DEVICES} }}"
-    text += "".join(f'[[row]]\ntarget = "net.py:{name}"\n{given}\nprinted = {{ {key} = "7" }}\n' for key in QUANTITIES)
+    text += "".join(f'[[row]]\ntarget = "{target}"\n{given}\nprinted = {{ {key} = "7" }}\n' for key in QUANTITIES)
     path = str(folder / "mine.toml")
     models = own_models.Models(own.load(path, text, "", False, lambda name: None), path, True, False)
     figures = {one.name: replace(one, rule=rule) for one in models.table.columns}
@@ -187,15 +191,18 @@ value = "work * T / samples"
 @pytest.mark.parametrize("rule", TRAINING)
 def test_all_ways_give_one_number_or_one_reason(counted, rule, folder, monkeypatch):
     monkeypatch.setattr(own_models, "count", lambda *_, **__: counted)
-    python, columns = answer(partial(in_python, counted, rule)), in_columns(counted, rule)
-    others = [answer(partial(in_compare, counted, rule)), answer(partial(in_table, counted, rule, folder))]
+    python, cells = answer(partial(in_python, counted, rule)), in_columns(counted, rule)
+    others = [
+        answer(partial(in_compare, counted, rule)),
+        answer(partial(in_table, Path(counted.target.spec).name, rule, folder)),
+    ]
     if isinstance(python, str):
-        assert {*columns, *others} == {python}
+        assert {*cells, *others} == {python}
         return
     flops, model = python
-    mfu = 100 * model * TOKENS / Fraction(SECONDS * DEVICES * PEAK)
-    assert columns == [flops, flops * B * T, mfu]
-    assert others == [flops, [flops, flops * TOKENS, mfu, flops * T]]
+    share = 100 * model * TOKENS / Fraction(SECONDS * DEVICES * PEAK)
+    assert cells == [flops, flops * B * T, share]
+    assert others == [flops, [flops, flops * TOKENS, share, flops * T]]
 
 
 @pytest.mark.parametrize("rule", ["6n", "deepseek_causal", "maxtext_644"])
@@ -220,3 +227,36 @@ def test_table_has_the_numbers_of_count(folder, name):
         if number not in models.failed:
             assert evaluate(row, figures[key], models.of).low == found[keys[key]]
     assert name != "masked" or (found["causal_macs"], found["kv_bytes"]) == (2520, 84)
+
+
+@pytest.fixture(scope="module", params=["llama", "mixtral", "ernie4_5_moe"])
+def configuration(request, tmp_path_factory):
+    """Return the count of a configuration: plain, of a mixture, and of one with frozen weights."""
+    pytest.importorskip("transformers", reason="the optional extra hf is not installed")
+    path = tmp_path_factory.mktemp("configuration") / "config.json"
+    path.write_text(json.dumps(ERNIE if request.param == "ernie4_5_moe" else config(request.param)))
+    return count(Target(str(path), lengths={"seq_len": T, "batch_size": B}))
+
+
+@pytest.mark.parametrize("rule", TRAINING)
+def test_all_ways_give_one_number_of_a_configuration(configuration, rule, monkeypatch):
+    monkeypatch.setattr(own_models, "count", lambda *_, **__: configuration)
+    monkeypatch.setattr(mfu, "count_macs", lambda *_, **__: configuration)
+    target = configuration.target
+    closed = configuration_case(target)
+    flops = flops_per_token(closed, CONVENTIONS[rule])
+    model = flops_per_token(closed, CONVENTIONS[rule].without_recomputation)
+    share = 100 * model * TOKENS / Fraction(SECONDS * DEVICES * PEAK)
+    given = accounts.Assumptions(rule=rule, tokens=TOKENS, seconds=SECONDS, devices=DEVICES, peak=Peak(PEAK))
+    names = ("training_flops_per_token", "training_flops_per_step", "mfu")
+    for table in (columns.of_module(configuration, "", names, given), columns.table_of([closed], "", names, given)):
+        assert [*table.rows[0].accounts.values.values()] == [flops, flops * B * T, share]
+    assert in_compare(configuration, rule) == flops
+    assert in_table(f"config.json,T={T},B={B}", rule, Path(target.spec).parent) == [
+        flops,
+        flops * TOKENS,
+        share,
+        flops * T,
+    ]
+    found = hc.MFU(f"{target.spec},T={T},B={B}", peak="1T", rule=rule)
+    assert found.flops_per_token == model and (found.hardware_flops_per_token or flops) == flops
