@@ -88,6 +88,11 @@ class Case:
         return [describe_input(self.lengths)]
 
     @property
+    def has_paths(self) -> bool:
+        """Whether the paths of the ledger name the parts of the model, as those of closed forms do."""
+        return True
+
+    @property
     def is_layer(self) -> bool:
         """Whether this is a single attention layer."""
         return self.config.variant not in MODELS

@@ -44,6 +44,7 @@ class CountedCase:
     preset: None = None
     length: None = None
     ideal_ledger: None = None
+    has_paths: bool = False
 
     @property
     def target(self) -> Target:
@@ -104,10 +105,8 @@ class CountedCase:
     def flops_per_token(self, rule: Rule, entries: Ledger) -> Size:
         """Return the FLOPs per token of a training step. Raises RuleRefused where ``rule`` does not apply.
 
-        A run has no paths by which a rule could count some ``entries`` alone. Raises ValueError for a part.
+        ``entries`` are all: the ledger of a run has no paths by which some could be chosen.
         """
-        if entries != self.ledger:
-            raise ValueError(f"{self.name} has no rules of training of a part")
         return flops_per_token(model_of(self.count, rule), rule)
 
     @property

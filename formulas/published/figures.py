@@ -37,8 +37,8 @@ Case = Any
 ``cache``, the elements of its KV cache at its length, ``token_cache``, those that a token adds to the cache of one
 sequence before any window is full, both None where they are not known, for the reason ``no_step``,
 ``tokens`` and ``samples`` of its input, ``target_tokens``, the tokens that it reads, or writes in a translation, None
-without them, ``length``, its sequence length, None where no other can be asked for, and ``flops_per_token``, a function
-of a rule of training and the entries that it counts."""
+without them, ``length``, its sequence length, None where no other can be asked for, ``flops_per_token``, a function of
+a rule of training and the entries that it counts, and ``has_paths``, whether the paths of its ledger name its parts."""
 MOST_ROUNDED = 12
 """The most rounded numbers in an expression, which is evaluated at all their ends."""
 MIN_WHOLE = 3
@@ -82,6 +82,8 @@ elements of embeddings that a token looks up; ``attention``, the FLOPs per token
 pass; ``work``, the FLOPs per token of a training step under the rule, and ``model_work``, those without what it runs
 again; MACs of the ideal form, of causal pairs alone and of parameters times tokens; percentages of heads of MoH;
 elements of the KV cache of its tokens, and of one token."""
+OF_PATHS = {"N_norms", "looked_up", "N_router", "N_kv"}
+"""The letters that only a model has whose ledger names its parts."""
 OF_TRAINING = {"work", "model_work"}
 """The letters that need a rule of training."""
 CONSTANT = {"N", "N_active", "N_norms", "N_embedding", "N_router", "N_kv", "token_cache"}
@@ -391,8 +393,11 @@ def evaluate(
     letters: dict[str, Any] = {}
     if row.target:
         case = cases(row, changed or {})
-        form = case.ledger.select(lambda entry: re.search(row.part, entry.path)) if row.part else case.ledger
         needed = (formula.letters - inputs.keys()) & LETTERS.keys()
+        of_paths = ["part"] * bool(row.part) + sorted(needed & OF_PATHS)
+        if of_paths and not case.has_paths:
+            raise ValueError(f"{of_paths[0]} needs a preset; a count of {row.target} does not name its parts")
+        form = case.ledger.select(lambda entry: re.search(row.part, entry.path)) if row.part else case.ledger
         # letters that the formula does not need are named where it needs others
         letters = dict.fromkeys(LETTERS) | {name: LETTERS[name](form, case, figure.multiplicity) for name in needed}
         if figure.name in PER_TOKEN and case.target_tokens is None:

@@ -109,7 +109,7 @@ def _totals(facts: Facts, cell: Judged, rule: str) -> dict[str, int]:
         parts.setdefault(part(entry), []).append(entry)
     found = {}
     for label, entries in parts.items():
-        sizes = {name: getattr(whole, name) for name in ("tokens", "target_tokens", "samples")}
+        sizes = {name: getattr(whole, name) for name in ("tokens", "target_tokens", "samples", "has_paths")}
         only = SimpleNamespace(ledger=ledger(entries), flops_per_token=whole.flops_per_token, **sizes)
         try:
             found[label] = evaluate(cell.row, replace(cell.figure, rule=rule), lambda *_, only=only: only).low

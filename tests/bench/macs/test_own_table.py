@@ -185,6 +185,16 @@ def test_rule_that_a_run_does_not_decide_is_named(table, rule, target, message):
     assert code == 2 and message in err
 
 
+@pytest.mark.parametrize("letter", ["part", "N_norms", "N_kv", "N_router", "looked_up"])
+def test_count_does_not_name_parts(table, letter):
+    figure = f'[[figure]]\nname = "x"\nhead = "x"\nvalue = "{letter if letter != "part" else "N"}"\n'
+    for target in ("llama2-7b", "model.py:make"):
+        part = 'part = "proj"\n' * (letter == "part")
+        code, _, err = table(f'{figure}[[row]]\ntarget = "{target}"\n{part}printed = {{ x = "7" }}\n')
+        assert code == (0 if target == "llama2-7b" else 2)
+    assert f"{letter} needs a preset; a count of model.py:make does not name its parts" in err
+
+
 def test_configuration_has_rules_of_training(table, tmp_path):
     pytest.importorskip("transformers", reason="the optional extra hf is not installed")
     write(tmp_path / "paper", LLAMA)
