@@ -15,7 +15,7 @@ from typing import Any
 
 from headcount.formulas import conventions
 from headcount.formulas.conventions import CONVENTIONS, Rule
-from headcount.formulas.ledger import Ledger, flops
+from headcount.formulas.ledger import Ledger, divide, flops
 from headcount.formulas.moh import activated_percent, shared_percent
 from headcount.formulas.published.expressions import expression
 from headcount.formulas.published.rounding import (
@@ -61,8 +61,8 @@ LETTERS: dict[str, Callable[[Ledger, Case, Rule], Any]] = {
     "looked_up": lambda form, case, rule: Fraction(
         sum(entry.size for entry in form if entry.kind == "embedding"), case.tokens
     ),
-    "attention": lambda form, case, rule: (
-        flops(sum(entry.macs for entry in form if entry.kind in ("scores", "values"))) // case.tokens
+    "attention": lambda form, case, rule: divide(
+        flops(sum(entry.macs for entry in form if entry.kind in ("scores", "values"))), case.tokens
     ),
     "work": lambda form, case, rule: case.flops_per_token(rule, form),
     "model_work": lambda form, case, rule: case.flops_per_token(rule.without_recomputation, form),

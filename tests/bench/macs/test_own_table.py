@@ -185,6 +185,23 @@ def test_rule_that_a_run_does_not_decide_is_named(table, rule, target, message):
     assert code == 2 and message in err
 
 
+def test_attention_per_token_is_exact(table, tmp_path):
+    more = """
+class Cross(nn.Module):
+    def forward(self, ids, y):
+        x = y[:1, :2]
+        return nn.functional.scaled_dot_product_attention(x, y[:1], y[:1]).sum() + ids.sum()
+def cross(): return Cross(), (torch.ones(1, 3, dtype=torch.long), torch.ones(1, 5, 7))
+"""
+    (tmp_path / "paper" / "other.py").write_text(MODULE + more)
+    figure = '[[figure]]\nname = "x"\nhead = "x"\nvalue = "attention * 3"\n'
+    flops = 2 * 2 * (2 * 5 * 7)
+    # 3 tokens do not divide it
+    assert flops % 3
+    answer = table(f'{figure}[[row]]\ntarget = "other.py:cross"\nprinted = {{ x = "{flops}" }}\n')
+    assert verdicts(answer) == ["reproduced"]
+
+
 @pytest.mark.parametrize("letter", ["part", "N_norms", "N_kv", "N_router", "looked_up"])
 def test_count_does_not_name_parts(table, letter):
     figure = f'[[figure]]\nname = "x"\nhead = "x"\nvalue = "{letter if letter != "part" else "N"}"\n'
