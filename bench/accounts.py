@@ -111,6 +111,7 @@ class Account:
         needs: assumptions without a default.
         of_counts: whether the function takes a Count too.
         of_runs: whether it takes a Count alone.
+        of_last_run: whether it is the run's where a closed form ran: options of the run decide what it counts.
         options: those of the column.
     """
 
@@ -119,11 +120,12 @@ class Account:
 
     def __init__(
         self, head: str, *statements: str, of_heads: bool = True, in_bytes: tuple[str, ...] = (),
-        needs: tuple[str, ...] = (), of_counts: bool = False, of_runs: bool = False, **options: Any,
+        needs: tuple[str, ...] = (), of_counts: bool = False, of_runs: bool = False, of_last_run: bool = False,
+        **options: Any,
     ) -> None:  # fmt: skip
         self.head, self.statements, self.needs = head, statements, needs
         self.of_heads, self.in_bytes, self.options = of_heads, in_bytes, options
-        self.of_counts, self.of_runs = of_counts, of_runs
+        self.of_counts, self.of_runs, self.of_last_run = of_counts, of_runs, of_last_run
 
     def __call__(self, value: Callable[[Any, Assumptions], Any]) -> Callable[[Any, Assumptions], Any]:
         """Register the account and return its function as it is."""
@@ -274,15 +276,15 @@ def _bound_by(given: Assumptions, intensity: Fraction) -> str:
     return "compute" if intensity >= ridge else "memory"
 
 
-@Account("MACs", of_counts=True)
+@Account("MACs", of_counts=True, of_last_run=True)
 def macs(case: "Case | Count", given: Assumptions) -> int:
-    """Return the MACs of the forward pass."""
+    """Return the MACs of the forward pass; of a run those that it counts."""
     return case.macs
 
 
-@Account("FLOPs", of_counts=True, of="FLOPs")
+@Account("FLOPs", of_counts=True, of_last_run=True, of="FLOPs")
 def flops(case: "Case | Count", given: Assumptions) -> int:
-    """Return the FLOPs of the forward pass, two for each MAC."""
+    """Return the FLOPs of the forward pass, two for each MAC; of a run those that it counts."""
     return ledger_flops(macs(case, given))
 
 
@@ -697,7 +699,7 @@ def value_of(name: str, case: "Case | Count", given: Assumptions, run: "Count | 
     Raises NoAccount or UsageError where there is none.
     """
     account = ACCOUNTS[name]
-    if account.of_runs and run is not None:
+    if run is not None and (account.of_runs or account.of_last_run):
         case = run
     if isinstance(case, Case):
         if account.of_runs:

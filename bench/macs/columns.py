@@ -209,7 +209,8 @@ def table_of(
 ) -> Table[MemoryRow]:
     """Return a table with a row for each case, and one for its ideal form, if any, and for each count of a module.
 
-    ``run`` is the count of the only case's module, which is not that of the ideal form.
+    ``run`` is the count of the only case's module, which is not that of the ideal form; with gradients or elementwise
+    products the ideal form has no row.
     """
     inputs: dict[str, list[str]] = {}
     rows = []
@@ -219,7 +220,9 @@ def table_of(
             continue
         inputs.setdefault(describe_input(case.lengths), []).append(case.name)
         forms: dict[str | None, Case] = {None: case}
-        if case.ideal and case.ideal != case:
+        # a closed form is that of a forward pass
+        is_forward = run is None or not (run.included or run.target and run.target.backward)
+        if case.ideal and case.ideal != case and is_forward:
             forms["ideal"] = case.ideal
         for form, one in forms.items():
             label = f"{case.name}, {form}" if form else case.name

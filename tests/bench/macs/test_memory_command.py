@@ -53,6 +53,18 @@ def test_preset_that_ran_has_bytes_moved(tables):
     assert ideal["bytes_moved"] is None
 
 
+@pytest.mark.parametrize("layer", ["mha:h=3,d_m=11,d_h=5,T=13", "mae:h=3,d_m=12,T=7", "moh:h=6,s=2,r=1,d_m=12,T=7"])
+@pytest.mark.parametrize("options", [[], ["--backward"], ["--elementwise", "include"]], ids=str)
+def test_columns_of_a_layer_are_its_count(tables, layer, options):
+    found = tables("count", layer, *options, "--columns", "macs", "flops")
+    (row, *ideal), total = found["memory"], found["modules"][0]["macs"]
+    assert (row["macs"], row["flops"]) == (total, 2 * total)
+    assert len(ideal) == (layer.startswith("moh") and not options)
+    forward = hc.count(layer).macs
+    assert total == forward if not options else total >= forward
+    assert options != ["--backward"] or total > 2 * forward
+
+
 def test_table_with_columns(command):
     code, out, _ = command(
         "table", "moa-table3", *CLOSED, "--format", "csv", "--columns", "verdict", "macs", "kv_bytes"
