@@ -11,7 +11,17 @@ from headcount.bench.case import Case
 from headcount.bench.errors import UsageError
 from headcount.bench.hardware import Peak
 from headcount.formulas.conventions import CONVENTIONS, TRAINING, Rule, Term
-from headcount.formulas.ledger import FORWARD_KINDS, Entry, Ledger, Size, counted_weights, divide, flops, total_of
+from headcount.formulas.ledger import (
+    DISPATCHED_KINDS,
+    FORWARD_KINDS,
+    Entry,
+    Ledger,
+    Size,
+    counted_weights,
+    divide,
+    flops,
+    total_of,
+)
 from headcount.formulas.mha import causal_half
 from headcount.models.configs.suggest import choices
 
@@ -234,8 +244,8 @@ def _module_flops(count: "Count", rule: Rule, tokens: int, active_params: int | 
     if count.params and not count.trainable_params:
         raise UsageError(f"nothing trains: all {count.params:,} parameters are frozen, requires_grad=False")
     # products written elementwise, which a count may include, are in no rule
-    count = count.with_values(ledger=count.products)
-    kinds = {entry.kind for entry in count.ledger}
+    dispatched = count.ledger.select(lambda entry: entry.kind in DISPATCHED_KINDS)
+    kinds = {entry.kind for entry in dispatched}
     if not kinds <= set(FORWARD_KINDS):
         raise UsageError("rules add the backward pass themselves; count the forward pass only")
     terms = rule.terms
@@ -251,7 +261,7 @@ def _module_flops(count: "Count", rule: Rule, tokens: int, active_params: int | 
             f"rule {rule.name} needs the parameters that a token uses, which this run does not show (set "
             f"model.active_params = {found.text() if (found := used_experts(count)) else 'N'})"
         )
-    products = _ledger_of_training(count, active_params, trainable)
+    products = _ledger_of_training(count.with_values(ledger=dispatched), active_params, trainable)
     if rule.pairs != "whole" and (why_not := _why_not_causal(count, products)):
         raise RuleRefused(f"rule {rule.name} counts causal pairs, and {why_not}")
     _check_frozen(count, rule, terms, active_params, trainable)
