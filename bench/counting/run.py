@@ -135,7 +135,7 @@ def count_contractions(
             raise ElementwiseError(contractions)
         by_event = _with_elementwise(by_event, contractions)
     entries = (
-        Entry(at(trace.events[index].path, product.path), kind, product.dims)
+        Entry(_path_of(trace, trace.events[index], product), kind, product.dims)
         for index, parts in by_event.items()
         for kind, product in parts
     )
@@ -148,6 +148,12 @@ def count_contractions(
         inputs=inputs,
         run=Run(trace, by_event),
     )
+
+
+def _path_of(trace: Trace, event: Event, product: Product) -> str:
+    """Return the path of the module that a product belongs to: that of the call where it has no such module inside."""
+    path = at(event.path, product.path)
+    return path if product.path and any(module.path == path for module in trace.modules) else event.path
 
 
 def _with_elementwise(by_event: ProductsByEvent, contractions: tuple[ElementwiseProduct, ...]) -> ProductsByEvent:

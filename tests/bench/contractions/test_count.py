@@ -86,6 +86,21 @@ def test_encoder_fast_path_has_the_products_of_its_modules(make, norm_first):
     assert fast.by_module() == shapes.by_module() and fast.uncalled == shapes.uncalled == ()
 
 
+def test_fast_path_of_another_module_has_no_parts_that_it_lacks():
+    layer, x = nn.TransformerEncoderLayer(12, 2, 17, batch_first=True).eval(), torch.ones(3, 5, 12)
+    attention, norms = layer.self_attn, (layer.norm1, layer.norm2)
+    weights = [attention.in_proj_weight, attention.in_proj_bias, attention.out_proj.weight, attention.out_proj.bias]
+    norm = [tensor for one in norms for tensor in (one.weight, one.bias)]
+    forward = [tensor for one in (layer.linear1, layer.linear2) for tensor in (one.weight, one.bias)]
+    call = module(lambda x: torch._transformer_encoder_layer_fwd(
+        x, 12, 2, *weights, False, False, 1e-5, *norm, *forward,
+    ))  # fmt: skip
+    with torch.no_grad():
+        found, whole = count_macs(nn.Sequential(call), x), count_macs(layer, x)
+    assert found.macs == whole.macs and found.by_kind() == whole.by_kind()
+    assert found.by_module() == {"": whole.macs, "0": whole.macs}
+
+
 def test_attention_fast_path_has_the_products_of_the_slow_one():
     attention, x = nn.MultiheadAttention(12, 2, batch_first=True).eval(), torch.ones(3, 11, 12)
     fast, shapes = count_macs(attention, x, x, x), count_macs(attention.to("meta"), *[x.to("meta")] * 3)
