@@ -1,27 +1,58 @@
-"""Store what is found of configurations between runs, with the state of all that it depends on. Imports no torch."""
+"""Store counts and closed forms of configurations between runs, with the state of all that they depend on. No torch."""
 
 import hashlib
 import json
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
+from operator import methodcaller
 from pathlib import Path
 from typing import Any, TypeVar
 
+from headcount.bench.case import Case
+from headcount.bench.counting import count as counting
+from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError
 from headcount.bench.output.files import cache_folder, ensure_dir, write
 from headcount.bench.result_cache import digest
 from headcount.bench.targets.config_fields import library_of, read_contents
 from headcount.bench.targets.process import import_path
+from headcount.bench.targets.target import Target, is_configuration
 
 SOURCES = ("bench", "formulas", "models")
 """The folders of headcount that all depends on."""
+META = "meta"
+"""The device on which all machines count the same."""
 T = TypeVar("T")
+
+
+def count(target: Target | Case, counters: Sequence[str] = (), **options: Any) -> Count:
+    """Return the count that counting.count.count returns; that of a configuration file is stored.
+
+    Other targets always run: user code may depend on anything.
+    """
+    if counters or isinstance(target, Case) or not _is_stored(target):
+        return counting.count(target, counters, **options)
+    return find_stored(
+        "counts",
+        target.spec,
+        (os.path.abspath(target.spec), target, sorted(options.items())),
+        lambda: counting.count(target, **options),
+        methodcaller("to_json"),
+        Count.from_json,
+        is_kept=lambda found: found.device == META,
+    )
+
+
+def _is_stored(target: Target) -> bool:
+    """Return whether all that a count of a target depends on is known: inputs and plans may be in other files."""
+    is_file = is_configuration(target.spec) and not target.spec.startswith("hf:")
+    return is_file and not (target.inputs or target.plan)
 
 
 def find_stored(

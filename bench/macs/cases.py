@@ -17,12 +17,12 @@ from headcount.bench.case import LENGTHS as PRESET_LENGTHS
 from headcount.bench.case import Case
 from headcount.bench.closed_form.case import ConfigurationCase, configuration_case
 from headcount.bench.closed_form.rules import model_of
-from headcount.bench.count_store import count
 from headcount.bench.counters.base import CounterError
 from headcount.bench.counting.count import derive_module
 from headcount.bench.counting.result import Count, Unknown
 from headcount.bench.errors import UsageError, flag
 from headcount.bench.snapshot import file
+from headcount.bench.store import count
 from headcount.bench.targets.target import LENGTHS, Target, is_configuration, parse_target
 from headcount.bench.training_flops import flops_per_token, module_ledger
 from headcount.formulas.conventions import Rule

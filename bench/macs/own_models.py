@@ -12,12 +12,12 @@ from headcount.bench.accounts import Assumptions
 from headcount.bench.case import Case
 from headcount.bench.closed_form.case import case_of
 from headcount.bench.closed_form.rules import model_of
-from headcount.bench.count_store import count
 from headcount.bench.counters.base import CounterError
 from headcount.bench.errors import EnvironmentMissing, Option, OptionError, UsageError
 from headcount.bench.macs.cases import CountedCase
 from headcount.bench.macs.published import as_words
 from headcount.bench.output.progress import with_progress
+from headcount.bench.store import count
 from headcount.bench.targets.config_fields import is_decoder
 from headcount.bench.targets.process import InternalError
 from headcount.bench.targets.target import Target, is_configuration, parse_input, parse_target, split_lengths

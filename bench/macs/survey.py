@@ -13,7 +13,6 @@ from headcount.bench.accounts import Assumptions, value_of
 from headcount.bench.case import Case
 from headcount.bench.closed_form.case import case_of
 from headcount.bench.column import Column, plural
-from headcount.bench.count_store import count
 from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError
 from headcount.bench.macs.columns import Accounts, account_column, with_accounts
@@ -22,6 +21,7 @@ from headcount.bench.output.layout import in_flops as flops_column
 from headcount.bench.output.layout import scaled, unit_for
 from headcount.bench.output.progress import with_progress
 from headcount.bench.result import Row, Table, format_value
+from headcount.bench.store import count
 from headcount.bench.targets.process import shared_imports
 from headcount.bench.targets.target import is_configuration, parse_target
 from headcount.bench.targets.user_code import UserCodeError, check_target

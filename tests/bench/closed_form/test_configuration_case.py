@@ -13,9 +13,9 @@ from headcount.bench.closed_form import derivation, solve, store
 from headcount.bench.closed_form.case import configuration_case
 from headcount.bench.closed_form.terms import Bytes
 from headcount.bench.commands import compare, count
-from headcount.bench.count_store import count as count_target
 from headcount.bench.errors import UsageError
 from headcount.bench.latency import __main__ as latency
+from headcount.bench.store import count as count_target
 from headcount.bench.targets.target import Target
 from headcount.bench.targets.user_code import UserCodeError
 from headcount.bench.training_flops import flops_per_token

@@ -8,9 +8,9 @@ from importlib.util import spec_from_file_location
 import pytest
 
 from headcount.__main__ import main
-from headcount.bench import count_store, store
+from headcount.bench import store
 from headcount.bench.accounts import Assumptions
-from headcount.bench.count_store import count
+from headcount.bench.store import count
 from headcount.bench.targets.config_fields import library_of
 from headcount.bench.targets.target import Target
 from tests.bench.targets.conftest import LLAMA, write
@@ -29,13 +29,13 @@ def runs(monkeypatch, tmp_path):
     pytest.importorskip("transformers", reason="the optional extra hf is not installed")
     monkeypatch.setenv("HEADCOUNT_CACHE", str(tmp_path / "store"))
     monkeypatch.chdir(tmp_path)
-    runs, run = [], count_store.counting.count
+    runs, run = [], store.counting.count
 
     def spy(target, *args, **options):
         runs.append(target.spec)
         return run(target, *args, **options)
 
-    monkeypatch.setattr(count_store.counting, "count", spy)
+    monkeypatch.setattr(store.counting, "count", spy)
     return runs
 
 
@@ -168,14 +168,14 @@ def test_user_code_runs_again(runs, tmp_path):
 
 
 def test_file_that_changes_while_it_is_counted_is_not_stored(runs, target, tmp_path, monkeypatch):
-    run = count_store.counting.count
+    run = store.counting.count
 
     def change(*args, **options):
         write(tmp_path, LLAMA | {"intermediate_size": 48})
         return run(*args, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(count_store.counting, "count", change)
+        patch.setattr(store.counting, "count", change)
         assert count(target).macs == macs(5) + 5 * 2 * 3 * 24 * 16
     write(tmp_path, LLAMA)
     assert count(target).macs == macs(5) and len(runs) == 2
