@@ -21,6 +21,7 @@ from headcount.bench.macs.columns import Accounts
 from headcount.bench.targets.user_code import UserCodeError
 from headcount.bench.training_flops import flops_per_token
 from headcount.formulas.conventions import CONVENTIONS, TRAINING
+from tests.bench.mixture import Mixture
 
 V, d, h, g, d_h, F, L, T, B = 101, 28, 2, 1, 10, 44, 2, 13, 5
 """Sizes of a small Llama with two layers; grouped products need widths that are multiples of 4."""
@@ -473,23 +474,6 @@ def test_mixture_counts_active_parameters():
     assert hc.MFU(count, ids, peak=PEAK, rule="maxtext_before_644").flops_per_token == 6 * every + 3 * SQUARE
     with pytest.raises(UsageError, match="^rule deepseek_whole treats routers"):
         hc.MFU(count, ids, peak=PEAK, rule="deepseek_whole")
-
-
-class Mixture(nn.Module):
-    """A router that gives each token to the expert of its largest score, each expert a module."""
-
-    def __init__(self, experts, width):
-        super().__init__()
-        self.router = nn.Linear(width, experts, bias=False)
-        self.experts = nn.ModuleList(nn.Linear(width, width, bias=False) for _ in range(experts))
-
-    def forward(self, x):
-        x = x.flatten(0, 1)
-        chosen, y = self.router(x).argmax(-1), torch.zeros_like(x)
-        for number, expert in enumerate(self.experts):
-            mask = chosen == number
-            y[mask] = expert(x[mask])
-        return y
 
 
 @pytest.mark.parametrize("experts, width", [(4, 32), (2, 5)])

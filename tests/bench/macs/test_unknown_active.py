@@ -1,5 +1,6 @@
 """Active parameters that are not known are a dash or a line that says so, never all parameters."""
 
+import inspect
 import json
 import runpy
 
@@ -8,34 +9,23 @@ import pytest
 import headcount as hc
 from headcount.__main__ import main
 from headcount.bench.macs import cases, compare
+from tests.bench.mixture import Mixture
 
-MODEL = """
+MODEL = f"""
 import torch
 from torch import nn
 
-class Mixture(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.router = nn.Linear(5, 3, bias=False)
-        self.experts = nn.ModuleList(nn.Linear(5, 5, bias=False) for _ in range(3))
-
-    def forward(self, x):
-        chosen, y = self.router(x).argmax(-1), torch.zeros_like(x)
-        for number, expert in enumerate(self.experts):
-            mask = chosen == number
-            y[mask] = expert(x[mask])
-        return y
-
+{inspect.getsource(Mixture)}
 def mixture():
-    return Mixture(), (torch.ones(7, 5),)
+    return Mixture(3, 5), (torch.ones(1, 7, 5),)
 
 def stating(number=5 * 3 + 5 * 5):
-    model = Mixture()
+    model = Mixture(3, 5)
     model.active_params = number
-    return model, (torch.ones(7, 5),)
+    return model, (torch.ones(1, 7, 5),)
 
 def dense():
-    return nn.Linear(5, 3), (torch.ones(7, 5),)
+    return nn.Linear(5, 3), (torch.ones(1, 7, 5),)
 """
 
 

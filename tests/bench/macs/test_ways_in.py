@@ -1,5 +1,6 @@
 """All ways to ask for a rule's FLOPs of a model give one number, or all give none, for one reason."""
 
+import inspect
 import json
 import re
 from argparse import Namespace
@@ -23,6 +24,7 @@ from headcount.formulas.conventions import CONVENTIONS, TRAINING
 from headcount.formulas.published import own
 from headcount.formulas.published.figures import evaluate
 from tests.bench.closed_form.families import ERNIE, config
+from tests.bench.mixture import Mixture
 
 B, T = 3, 5
 TOKENS, SECONDS, DEVICES, PEAK = 1000, 2, 7, 10**12
@@ -43,20 +45,7 @@ class Decoder(nn.Module):
         x = self.proj(self.embed(ids))[:, None]
         return self.out(scaled_dot_product_attention(x, x, x, is_causal=True))
 
-class Mixture(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.router = nn.Linear(7, 3, bias=False)
-        self.experts = nn.ModuleList(nn.Linear(7, 7, bias=False) for _ in range(3))
-
-    def forward(self, x):
-        x = x.flatten(0, 1)
-        chosen, y = self.router(x).argmax(-1), torch.zeros_like(x)
-        for number, expert in enumerate(self.experts):
-            mask = chosen == number
-            y[mask] = expert(x[mask])
-        return y
-
+{inspect.getsource(Mixture)}
 def freeze(model, *names):
     for name, one in model.named_parameters():
         one.requires_grad_(not any(part in name for part in names))
@@ -73,7 +62,7 @@ def tied(*names):
     return freeze(model, *names), (IDS,)
 def tied_frozen(): return tied("embed")
 def mixture(*names, active_params=None):
-    model = freeze(Mixture(), *names)
+    model = freeze(Mixture(3, 7), *names)
     if active_params:
         model.active_params = active_params
     return model, (torch.ones({B}, {T}, 7),)
