@@ -81,8 +81,8 @@ class RankCost:
     def under_way(self) -> Size:
         """Microbatches whose activations the first stage of the class keeps at once.
 
-        Each stage runs a forward and a backward pass in turn (1F1B, arXiv 2104.04473, section 2.2): a stage has begun
-        as many as there are stages from it to the last.
+        A stage alternates forward and backward passes (1F1B, arXiv 2104.04473, section 2.2): it has started as many
+        microbatches as there are stages from it to the last.
         """
         return min(self.plan.pp - self.place, self.plan.mb)
 

@@ -130,7 +130,7 @@ def project_together(x: Queries, *projections: nn.Linear) -> tuple[Tensor, ...]:
     """Return the outputs of ``projections`` for ``x``, columns of one product, as inference engines and fused layers
     compute q, k and v.
 
-    Their weights are put together in each call, since every projection keeps parameters of its own.
+    Their weights are concatenated in each call: every projection has its own parameters.
     """
     weights, bias = [one.weight for one in projections], None
     if any(one.bias is not None for one in projections):

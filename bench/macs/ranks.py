@@ -168,8 +168,8 @@ def _notes(case: Case, element_bytes: Mapping[str, int], saved: bool) -> list[st
         )
     if saved and plan.pp > 1 and number > 1:
         notes.append(
-            "A stage keeps those of as many microbatches as there are stages from it to the last: it runs a forward "
-            "and a backward pass in turn (1F1B). Of equal stages the row is the first."
+            "A stage keeps those of as many microbatches as there are stages from it to the last: it alternates "
+            "forward and backward passes (1F1B). Of equal stages the row is the first."
         )
     return notes
 

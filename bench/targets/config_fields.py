@@ -19,7 +19,7 @@ DEFAULT_TYPE = "bfloat16"
 
 
 def read_contents(spec: str) -> list[bytes]:
-    """Return the content of a configuration, and that of the preprocessor beside its file.
+    """Return the content of a configuration, and that of the preprocessor in its folder.
 
     Empty for a file that cannot be read, and for a name that is not in the hub's cache.
     """

@@ -50,7 +50,7 @@ def attend(query, keys):
 
 
 class Gated(nn.Module):
-    """A product of two tensors that a module inside writes elementwise and sums, beside a linear layer."""
+    """A linear layer, and a module that writes a product of two tensors elementwise and sums it."""
 
     def __init__(self):
         super().__init__()
